@@ -91,6 +91,8 @@ struct Book {
   pid_t row_pid = 0;       // the process that attached; another pid means a fork
   bool writable = false;
   uint32_t futex = 0;      // the process's own lock; see lock.h
+  dev_t file_device = 0;   // which file is mapped: a descriptor may be closed behind our back
+  ino_t file_inode = 0;
   char path[4096] = {};
 };
 
@@ -129,7 +131,7 @@ Status set_job_limit(Book *book, const char *job_key, int device, uint64_t limit
 
 // Cheap notes in the calling process's row; no lock is taken. They do nothing when not attached.
 void count_launch(Book *book);
-void note_contexts_measured(Book *book, int device, uint64_t bytes);  // meter: NVML's figure for this process
+void note_context_measured(Book *book, int device, uint64_t bytes);  // meter: NVML's figure for this process
 void note_host_failure(Book *book, const char *what, int error_number, uint64_t bytes);
 // Adds a function's name to the book's table of missing functions (no attach needed).
 void note_missing(Book *book, const char *function);
