@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the committed tables of CUDA's interface (*.def) from NVIDIA's headers and libraries: names, numbers, offsets.
+A developer's tool, run by hand when a new CUDA generation appears; the build and the tests need none of its inputs.
+Usage: regenerate.py --cuda11 INCLUDE --cuda12 INCLUDE --cuda13 INCLUDE --nvml nvml.h --cudart11 LIB --cudart12 LIB --cudart13 LIB
+"""
+import argparse
+import ctypes
+import os
+import re
+import subprocess
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# Structures whose layout the virtual GPU relies on: our name, NVIDIA's, header, generations.
+STRUCTS = {
+    "DeviceProperties": ("cudaDeviceProp", ["11", "12", "13"]),
+    "PointerAttributes": ("cudaPointerAttributes", ["12", "13"]),
+    "FunctionAttributes": ("cudaFuncAttributes", ["11", "12", "13"]),
+    "MemoryLocation": ("cudaMemLocation", ["11", "12", "13"]),
+    "MemoryAccess": ("cudaMemAccessDesc", ["11", "12", "13"]),
+    "MemoryPoolProperties": ("cudaMemPoolProps", ["11", "12", "13"]),
+    "LaunchConfiguration": ("cudaLaunchConfig_t", ["11", "12", "13"]),
+    "PitchedPointer": ("cudaPitchedPtr", ["11", "12", "13"]),
+    "Position": ("cudaPos", ["11", "12", "13"]),
+    "Extent": ("cudaExtent", ["11", "12", "13"]),
+    "Copy3D": ("cudaMemcpy3DParms", ["11", "12", "13"]),
+    "GraphEdge": ("cudaGraphEdgeData", ["12", "13"]),
+    "GraphUpdateResult": ("cudaGraphExecUpdateResultInfo", ["12", "13"]),
+    "GraphInstantiateParameters": ("cudaGraphInstantiateParams", ["12", "13"]),
+    "HostNodeParameters": ("cudaHostNodeParams", ["11", "12", "13"]),
+    "IpcHandle": ("cudaIpcMemHandle_t", ["11", "12", "13"]),
+    "PhysicalProperties": ("CUmemAllocationProp", ["11", "12", "13"]),
+    "PhysicalAccess": ("CUmemAccessDesc", ["11", "12", "13"]),
+    "DriverCopy2D": ("CUDA_MEMCPY2D", ["11", "12", "13"]),
+    "DriverUuid": ("CUuuid", ["11", "12", "13"]),
+    "DriverLaunchConfiguration": ("CUlaunchConfig", ["12", "13"]),
+    "DriverLegacyProperties": ("CUdevprop", ["11", "12", "13"]),
+}
+NVML_STRUCTS = {
+    "NvmlMemory": "nvmlMemory_t", "NvmlMemoryV2": "nvmlMemory_v2_t", "NvmlProcessV1": "nvmlProcessInfo_v1_t",
+    "NvmlProcessV2": "nvmlProcessInfo_v2_t", "NvmlPci": "nvmlPciInfo_t", "NvmlUtilization": "nvmlUtilization_t",
+    "NvmlBar1": "nvmlBAR1Memory_t", "NvmlPciLegacy": "nvmlPciInfo_v2_dummy",
+}
+
+
+def text_of(path):
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return f.read()
+
+
+def without_comments(text):
+    return re.sub(r"//[^\n]*", "", re.sub(r"/\*.*?\*/", " ", text, flags=re.S))
+
+
+def write(name, lines, about):
+    with open(os.path.join(HERE, name), "w", encoding="utf-8") as f:
+        f.write("// SPDX-License-Identifier: Apache-2.0\n// %s\n// Written by regenerate.py; names and numbers only. Do not edit.\n" % about)
+        f.write("\n".join(lines) + "\n")
+
+
+def exported(library):
+    out = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1].split("@")[0] for line in out.splitlines() if len(line.split()) == 3 and line.split()[1] in "TW"}
+
+
+def field_names(header_text, struct):
+    body = re.search(r"struct\s+(?:__device_builtin__\s+)?%s(?:_st)?(?:_v1)?\s*\{(.*?)\n\}" % re.escape(struct), header_text, re.S)
+    if body is None:
+        body = re.search(r"typedef\s+(?:__device_builtin__\s+)?struct\s+(?:__device_builtin__\s+)?\w*\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*%s\s*;" % re.escape(struct), header_text, re.S)
+    if body is None:
+        return []
+    text = body.group(1)
+    while re.search(r"\{[^{}]*\}", text):  # inner structures and unions: their own name only
+        text = re.sub(r"\{[^{}]*\}", " ", text)
+    names = []
+    for declaration in text.split(";"):
+        m = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$", declaration.strip())
+        if m and not declaration.strip().startswith("#"):
+            names.append(m.group(1))
+    return names
+
+
+def run_cpp(include, source, extra=()):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.cpp")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(source)
+        subprocess.run(["g++", "-w", "-I" + include, *extra, path, "-o", path + ".out"], check=True)
+        return subprocess.run([path + ".out"], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def layouts(includes, nvml):
+    lines = []
+    for generation, include in includes.items():
+        text = without_comments(text_of(include + "/driver_types.h") + text_of(include + "/cuda.h"))
+        prints = []
+        for ours, (theirs, generations) in STRUCTS.items():
+            if generation not in generations:
+                continue
+            prints.append('printf("SIZE(%s, %s, %%zu)\\n", sizeof(%s));' % (generation, ours, theirs))
+            base = {"CUDA_MEMCPY2D": "CUDA_MEMCPY2D", "cudaLaunchConfig_t": "cudaLaunchConfig"}.get(theirs, theirs)
+            for name in field_names(text, base):
+                prints.append('printf("FIELD(%s, %s, %s, %%zu)\\n", offsetof(%s, %s));' % (generation, ours, name, theirs, name))
+        source = '#include <cstdio>\n#include <cstddef>\n#include <cuda.h>\n#include <driver_types.h>\nint main(){%s}' % "\n".join(prints)
+        lines += run_cpp(include, source, ["-idirafter", includes["13"]])  # older wheels lack crt/
+    text = without_comments(text_of(nvml))
+    prints = []
+    for ours, theirs in NVML_STRUCTS.items():
+        if theirs.endswith("dummy"):
+            continue
+        prints.append('printf("SIZE(0, %s, %%zu)\\n", sizeof(%s));' % (ours, theirs))
+        for name in field_names(text, theirs):
+            prints.append('printf("FIELD(0, %s, %s, %%zu)\\n", offsetof(%s, %s));' % (ours, name, theirs, name))
+    lines += run_cpp(os.path.dirname(nvml), "#include <cstdio>\n#include <cstddef>\n#include <nvml.h>\nint main(){%s}" % "\n".join(prints))
+    return lines
+
+
+def errors(args):
+    texts, names = {}, {}
+    # The newest names win; values that only older generations have are kept.
+    for library in (args.cudart11, args.cudart12, args.cudart13):
+        runtime = ctypes.CDLL(library)
+        runtime.cudaGetErrorName.restype = runtime.cudaGetErrorString.restype = ctypes.c_char_p
+        for value in range(0, 1000):
+            name = runtime.cudaGetErrorName(value).decode()
+            if name != "unrecognized error code":
+                names[value] = name
+                texts[value] = runtime.cudaGetErrorString(value).decode()
+    driver = {}
+    for include in (args.cuda11, args.cuda12, args.cuda13):
+        for name, value in re.findall(r"\b(CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(\d+)", without_comments(text_of(include + "/cuda.h"))):
+            driver[int(value)] = name
+    lines = []
+    for value in sorted(set(names) | set(driver)):
+        lines.append('E(%d, "%s", "%s", "%s")' % (value, names.get(value, ""), driver.get(value, ""), texts.get(value, "").replace('"', "'")))
+    return lines
+
+
+def enumerators(includes, header, enum, prefix):
+    found = {}
+    for include in includes.values():
+        text = without_comments(text_of(include + "/" + header))
+        body = re.search(r"enum\s+(?:__device_builtin__\s+)?%s\s*\{(.*?)\}" % enum, text, re.S).group(1)
+        value = -1
+        for item in body.split(","):
+            m = re.match(r"\s*(\w+)\s*(?:=\s*(0x[0-9a-fA-F]+|\d+))?\s*$", item)
+            if m:
+                value = int(m.group(2), 0) if m.group(2) else value + 1
+                found.setdefault(value, m.group(1))
+                found[value] = m.group(1)
+    return ["A(%d, %s)" % (v, n) for v, n in sorted(found.items()) if not n.endswith("_MAX") and not n.endswith("Max") and n.startswith(prefix)]
+
+
+def driver_tables(includes):
+    symbols, versions = set(), {}
+    current = {}
+    for generation, include in includes.items():
+        cuda_h = text_of(include + "/cuda.h")
+        bare = without_comments(cuda_h)
+        symbols |= set(re.findall(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(", bare))
+        defines = dict()
+        for name, value in re.findall(r"#\s*define\s+(cu[A-Z]\w*)\s+(\S+)", bare):
+            value = re.sub(r"__CUDA_API_PT[SD][SZ]\((\w+)\)", r"\1", value)
+            if value.startswith("cu") and not value.endswith(("_ptsz", "_ptds")):
+                defines.setdefault(name, value)
+            per_thread = re.search(r"#\s*define\s+%s\s+__CUDA_API_PT[SD]([SZ])\((\w+)\)" % name, bare)
+            if per_thread:
+                symbols.add(per_thread.group(2) + ("_ptsz" if "PTSZ" in per_thread.group(0) else "_ptds"))
+        symbols |= set(defines.values())
+        current = defines  # the newest generation's
+        typedefs = without_comments(text_of(include + "/cudaTypedefs.h"))
+        for name, version, thread in re.findall(r"PFN_(cu[A-Z]\w*?)_v(\d{4,5})(_ptsz|_ptds)?\s*\)", typedefs):
+            versions.setdefault(name, {}).setdefault(int(version), set()).add(thread)
+    # Names that a "define" maps (cuMemAlloc -> cuMemAlloc_v2) exist unmapped as well in the library.
+    symbols = {s for s in symbols if not s.startswith("cudbg")}
+    points = []
+    for name, by_version in sorted(versions.items()):
+        newest = current.get(name, name)
+        suffix = re.search(r"_v(\d+)$", newest)
+        last = int(suffix.group(1)) if suffix and newest != name else 1
+        ordered = sorted(by_version)
+        for back, version in enumerate(reversed(ordered)):
+            number = last - back
+            if number < 1:
+                break
+            symbol = name if number == 1 else "%s_v%d" % (name, number)
+            symbols.add(symbol)
+            thread = sorted(t for t in by_version[version] if t)
+            thread_symbol = symbol + thread[0] if thread else symbol
+            symbols.add(thread_symbol)
+            points.append((name, version, symbol, thread_symbol))
+    return sorted(symbols), ['P("%s", %d, %s, %s)' % p for p in sorted(points)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for option in ("cuda11", "cuda12", "cuda13", "nvml", "cudart11", "cudart12", "cudart13"):
+        parser.add_argument("--" + option, required=True)
+    args = parser.parse_args()
+    includes = {"11": args.cuda11, "12": args.cuda12, "13": args.cuda13}
+    runtime = set()
+    for generation, library in (("11", args.cudart11), ("12", args.cudart12), ("13", args.cudart13)):
+        runtime |= exported(library)
+    write("runtime_functions.def", ["F(%s)" % n for n in sorted(runtime)], "Every function that libcudart.so.11.0 (11.8), .12 or .13 exports.")
+    symbols, points = driver_tables(includes)
+    write("driver_functions.def", ["F(%s)" % n for n in symbols], "Every function of the driver API (11.8 to 13), by symbol.")
+    write("driver_entry_points.def", points, "cuGetProcAddress: name, first CUDA version, symbol, symbol for per-thread default streams.")
+    nvml = set(re.findall(r"nvmlReturn_t\s+DECLDIR\s+(nvml\w+)\s*\(|const\s+DECLDIR\s+char\s*\*\s*(nvml\w+)\s*\(", without_comments(text_of(args.nvml))))
+    nvml_names = {a or b for a, b in nvml} | {v for _, v in re.findall(r"#\s*define\s+(nvml[A-Z]\w+)\s+(nvml[A-Z]\w+_v\d+)\s*$", text_of(args.nvml), re.M)}
+    write("nvml_functions.def", ["F(%s)" % n for n in sorted(nvml_names)], "Every function of NVML, by symbol.")
+    write("errors.def", errors(args), "Error codes: value, the runtime's name, the driver's name, text.")
+    write("device_attributes.def", enumerators(includes, "driver_types.h", "cudaDeviceAttr", "cudaDevAttr"), "cudaDeviceAttr (the driver's CUdevice_attribute has the same numbers).")
+    write("layouts.def", layouts(includes, args.nvml), "Sizes and offsets of structures by CUDA generation (0: NVML): SIZE(generation, ours, bytes), FIELD(generation, ours, name, offset).")
+
+
+if __name__ == "__main__":
+    main()
