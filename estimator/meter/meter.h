@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The meter: counts what a job's processes take of a device's memory, and refuses what exceeds the job's limit.
+// libgpumem_meter.so, preloaded into the processes of a job on the node, in front of the real CUDA or the virtual GPU.
+//
+// It stands between the program and the next library that has the same function: each intercepted call is passed on
+// unchanged, counted before (a charge that the limit refuses never reaches the driver) and corrected after.
+// Without GPUMEM_METER_BOOK every call is passed on and nothing else happens.
+//
+// What is counted: memory that the program takes through the runtime's and the driver's allocation functions, as the
+// driver holds it (rounded), plus one context for each process and device at its first allocation. A runtime that calls
+// the driver inside an intercepted function is counted once (Metered::nested).
+//
+// Threads: any. Fork: a child starts with an empty account; its parent's memory stays charged to its parent.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GPUMEM_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace gpumem::meter {
+
+// True when this process has a meter book. The first call opens it.
+bool active();
+
+// What a request of `bytes` takes on the device. The driver hands out 2 MiB pages; requests below 1 MiB share pages,
+// so they are counted as they are, in the 512 bytes that cudaMalloc aligns to (CUDA C++ Programming Guide: 256 at least).
+uint64_t held_bytes(uint64_t bytes);
+
+// Before the call: charges context (first time) and bytes. False: the limit has no room, tell the program out of memory.
+bool charge(int device, uint64_t held);
+// After the call. A failed call gives its charge back; a successful one is remembered under its address or handle.
+void remember(uint64_t key, int device, uint64_t held);
+void give_back(int device, uint64_t held);
+// Before a free: forgets the address or handle and gives its charge back. Unknown keys (taken before us) do nothing.
+void forget(uint64_t key);
+
+// min(what the device says, what the limit leaves): for cudaMemGetInfo and cuMemGetInfo.
+void limit_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
+
+// The next library's function of this name, nullptr when there is none. Found once a name; `name` must be a literal.
+void *next_function(const char *name);
+// Remembers what an entry-point look-up (cuGetProcAddress) returned for a function that we intercept.
+void set_next_function(const char *name, void *function);
+// Set while this thread is inside an intercepted call: what the next library calls of ours is then passed on uncounted.
+class Metered {
+ public:
+  Metered() : outermost_(depth_ == 0) { ++depth_; }
+  ~Metered() { --depth_; }
+  Metered(const Metered &) = delete;
+  Metered &operator=(const Metered &) = delete;
+  bool nested() const { return !outermost_; }
+
+ private:
+  static __thread int depth_ __attribute__((tls_model("initial-exec")));
+  bool outermost_;
+};
+
+// Codes of the two interfaces (CUDA C API: cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY, …NotInitialized).
+constexpr int kOutOfMemory = 2;
+constexpr int kNotInitialized = 3;
+
+}  // namespace gpumem::meter
