@@ -73,9 +73,10 @@ void clear_progress(const Progress& progress) {
   fflush(stderr);
 }
 
+// Null when this Slurm does not say.
 const char* slurm_version(spank_t spank) {
   char* version = nullptr;
-  return spank_get_item(spank, S_SLURM_VERSION, &version) == ESPANK_SUCCESS && version != nullptr ? version : SLURM_VERSION_STRING;
+  return spank_get_item(spank, S_SLURM_VERSION, &version) == ESPANK_SUCCESS ? version : nullptr;
 }
 
 // The one line for a decision that could not be had.
