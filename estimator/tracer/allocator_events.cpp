@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// See allocator_events.h. CUDA names come from cuda_names/, so that no environment needs CUDA headers.
+
+#include "allocator_events.h"
+
+#include "event_format.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+namespace gpumem::tracer {
+namespace {
+
+using record::EventAction;
+using record::EventRecord;
+
+uint64_t now_ns(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return uint64_t(t.tv_sec) * 1000000000u + t.tv_nsec;
+}
+
+class Writer {
+ public:
+  bool open(const std::string& directory, std::string& why) {
+    pid_ = getpid();
+    std::string events = directory + "/events-" + std::to_string(pid_) + ".bin";
+    std::string lines = directory + "/process-" + std::to_string(pid_) + ".jsonl";
+    events_ = ::open(events.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    lines_ = ::open(lines.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (events_ < 0 || lines_ < 0) {
+      why = "cannot write " + (events_ < 0 ? events : lines) + ": " + strerror(errno);
+      return false;
+    }
+    started_ns_ = now_ns(CLOCK_MONOTONIC);
+    record::EventHeader header{};
+    memcpy(header.magic, record::kEventMagic, sizeof header.magic);
+    header.version = record::kEventVersion;
+    header.record_bytes = sizeof(EventRecord);
+    header.process = static_cast<uint64_t>(pid_);
+    header.start_ns = now_ns(CLOCK_REALTIME);
+    return put(events_, &header, sizeof header);
+  }
+
+  // Called under the allocator's lock of one device; several devices call at once.
+  void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size) {
+    if (getpid() != pid_) return;
+    std::lock_guard<std::mutex> hold(mutex_);
+    buffer_[used_++] = EventRecord{action, static_cast<int8_t>(device), {}, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
+    if (used_ == kBuffered) flush();
+    if (device < 0 || device >= kDevices) return;
+    if (action == EventAction::segment_allocate || action == EventAction::segment_map) {
+      reserved_[device] += size;
+      if (reserved_[device] > peak_[device]) {
+        peak_[device] = reserved_[device];
+        write_peak(device);
+      }
+    } else if (action == EventAction::segment_free || action == EventAction::segment_unmap) {
+      reserved_[device] -= std::min(reserved_[device], size);
+    }
+  }
+
+  void mark(uint64_t step) {
+    add(EventAction::step, 0, 0, 0, step);
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (getpid() == pid_) flush();
+  }
+
+ private:
+  static constexpr size_t kBuffered = 1024;
+  static constexpr int kDevices = 64;
+
+  static bool put(int file, const void* bytes, size_t n) { return ::write(file, bytes, n) == static_cast<ssize_t>(n); }
+
+  void flush() {
+    if (used_ && !put(events_, buffer_, used_ * sizeof(EventRecord))) broken_ = true;
+    used_ = 0;
+  }
+
+  void write_peak(int device) {
+    char line[96];
+    int n = snprintf(line, sizeof line, "{\"event\":\"peak\",\"device\":%d,\"reserved\":%llu}\n", device,
+                     static_cast<unsigned long long>(peak_[device]));
+    if (!put(lines_, line, n)) broken_ = true;
+  }
+
+  std::mutex mutex_;
+  pid_t pid_ = 0;
+  int events_ = -1, lines_ = -1;
+  bool broken_ = false;
+  uint64_t started_ns_ = 0;
+  uint64_t reserved_[kDevices] = {}, peak_[kDevices] = {};
+  EventRecord buffer_[kBuffered];
+  size_t used_ = 0;
+};
+
+Writer* writer = nullptr;  // never destroyed: the allocator calls until the process ends
+
+}  // namespace
+
+bool record_allocator_events(const std::string& directory, std::string& why) {
+  if (writer) return true;
+  auto* opened = new Writer;
+  if (!opened->open(directory, why)) {
+    delete opened;
+    return false;
+  }
+  writer = opened;
+  try {
+    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const c10::cuda::CUDACachingAllocator::TraceEntry& e) {
+      writer->add(static_cast<EventAction>(e.action_), e.device_, reinterpret_cast<uint64_t>(e.stream_), e.addr_, e.size_);
+    });
+  } catch (const std::exception& e) {
+    why = e.what();
+    return false;
+  }
+  return true;
+}
+
+void mark_step(uint64_t step) {
+  if (writer) writer->mark(step);
+}
+
+}  // namespace gpumem::tracer

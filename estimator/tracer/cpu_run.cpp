@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Aliases, copies and the call of the CPU kernel.
+
+#include "cpu_run.h"
+
+#include "dispatch_key.h"
+#include "storage_states.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+namespace gpumem::tracer {
+namespace {
+
+const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+
+at::Tensor cpu_tensor(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Tensor& like) {
+  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), kCpu, like.dtype());
+  auto* impl = t.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return t;
+}
+
+at::Tensor copy_on_cpu(const at::Tensor& device) {
+  size_t nbytes = storage_of(device)->nbytes();
+  auto* allocator = c10::GetCPUAllocator();
+  c10::DataPtr memory = allocator->allocate(nbytes);
+  if (nbytes) std::memcpy(memory.get(), bytes_of(device), nbytes);
+  return cpu_tensor(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(memory), allocator, true), device);
+}
+
+// The program's own CPU generator must come out of a probe as it would out of a run on a GPU.
+at::Generator& private_generator() {
+  static auto* generator = new at::Generator(at::detail::createCPUGenerator(0x6770756d656d));
+  return *generator;
+}
+
+}  // namespace
+
+at::Tensor alias_on_cpu(const at::Tensor& device) {
+  size_t nbytes = storage_of(device)->nbytes();
+  return cpu_tensor(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
+                                                          c10::DataPtr(bytes_of(device), c10::Device(c10::kCPU)), nullptr, false),
+                    device);
+}
+
+Unseen::Unseen()
+    : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+             c10::DispatchKeySet({kFollowKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})) {}
+
+CpuRun::CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first) {
+  std::vector<std::pair<c10::StorageImpl*, c10::intrusive_ptr<c10::StorageImpl>>> copies;
+  auto convert = [&](const at::Tensor& t) -> at::Tensor {
+    if (!t.defined() || !t.is_cuda()) return t;
+    if (!op.writes) return alias_on_cpu(t);
+    for (auto& [original, copy] : copies)
+      if (original == storage_of(t)) return cpu_tensor(copy, t);
+    at::Tensor copied = copy_on_cpu(t);
+    copies.emplace_back(storage_of(t), copied.storage().getWeakStorageImpl().lock());
+    return copied;
+  };
+  arguments_.reserve(stack.size() - first);
+  for (size_t i = first; i < stack.size(); i++) {
+    const c10::IValue& v = stack[i];
+    if (v.isTensor()) {
+      arguments_.emplace_back(convert(v.toTensor()));
+    } else if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& t : v.toListRef()) list.push_back(convert(t.toTensor()));
+      arguments_.emplace_back(std::move(list));
+    } else if (v.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& t : v.toListRef())
+        list.push_back(t.isTensor() ? std::optional<at::Tensor>(convert(t.toTensor())) : std::nullopt);
+      arguments_.emplace_back(std::move(list));
+    } else if (v.isDevice()) {
+      arguments_.emplace_back(c10::Device(c10::kCPU));
+    } else if (static_cast<int>(i - first) == op.generator) {
+      arguments_.emplace_back(private_generator());
+    } else {
+      arguments_.push_back(v);
+    }
+  }
+}
+
+bool CpuRun::run(const c10::OperatorHandle& handle, Operator& op) {
+  // Raising costs far more than the kernel: an operator that keeps failing is not asked again.
+  constexpr uint32_t kGiveUpAfter = 16;
+  if (op.cpu_failures.load(std::memory_order_relaxed) >= kGiveUpAfter) return false;
+  results_ = arguments_;
+  try {
+    Unseen unseen;
+    handle.redispatchBoxed(kCpu, &results_);
+    return true;
+  } catch (const std::exception&) {
+    op.cpu_failures.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+}
+
+bool write_device(const at::Tensor& device, const at::Tensor& cpu) {
+  if (device.sizes() != cpu.sizes()) return false;
+  if (device.numel() == 0) return true;
+  if (device.dtype() == cpu.dtype() && device.is_contiguous() && cpu.is_contiguous()) {
+    std::memcpy(bytes_of(device) + device.storage_offset() * device.itemsize(), cpu.const_data_ptr(), device.nbytes());
+    return true;
+  }
+  static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  try {
+    Unseen unseen;
+    torch::jit::Stack stack{alias_on_cpu(device), cpu, false};
+    copy.redispatchBoxed(kCpu, &stack);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool CpuRun::deliver(const Operator& op, const std::vector<c10::IValue>& device_arguments, c10::IValue* device_returns) {
+  bool complete = true;
+  auto write = [&](const c10::IValue& device, const c10::IValue& cpu) {
+    if (device.isTensor() && cpu.isTensor()) {
+      const at::Tensor &d = device.toTensor(), &c = cpu.toTensor();
+      if (!d.defined() || !d.is_cuda()) return;
+      if (!c.defined() || !is_small(d) || !write_device(d, c)) complete = false;
+    } else if (device.isList() && cpu.isList()) {
+      auto ds = device.toListRef(), cs = cpu.toListRef();
+      if (ds.size() != cs.size()) {
+        complete = false;
+        return;
+      }
+      for (size_t i = 0; i < ds.size(); i++)
+        if (ds[i].isTensor() && ds[i].toTensor().defined() && ds[i].toTensor().is_cuda())
+          if (!is_small(ds[i].toTensor()) || !cs[i].isTensor() || !write_device(ds[i].toTensor(), cs[i].toTensor())) complete = false;
+    }
+  };
+  for (size_t i = 0; i < device_arguments.size() && i < 64; i++)
+    if (op.written >> i & 1) write(device_arguments[i], arguments_[i]);
+  for (size_t i = 0; i < results_.size() && i < 64; i++) {
+    if (op.view_returns >> i & 1) continue;
+    c10::IValue& d = device_returns[i];
+    if (d.isTensor() || d.isList())
+      write(d, results_[i]);
+    else
+      d = results_[i];
+  }
+  return complete;
+}
+
+void fill_plausible(const at::Tensor& device, bool flag) {
+  if (device.numel() == 0) return;
+  char* bytes = bytes_of(device) + device.storage_offset() * device.itemsize();
+  size_t span = 1;
+  for (int64_t d = 0; d < device.dim(); d++) span += (device.size(d) - 1) * device.stride(d);
+  auto put = [&](auto one) {
+    auto* to = reinterpret_cast<decltype(one)*>(bytes);
+    for (size_t i = 0; i < span; i++) to[i] = one;
+  };
+  switch (device.scalar_type()) {
+    case c10::ScalarType::Double: return put(1.0);
+    case c10::ScalarType::Float: return put(1.0f);
+    case c10::ScalarType::Half: return put(c10::Half(1.0f));
+    case c10::ScalarType::BFloat16: return put(c10::BFloat16(1.0f));
+    case c10::ScalarType::Bool: std::memset(bytes, flag ? 1 : 0, span); return;
+    default: std::memset(bytes, 0, span * device.itemsize()); return;
+  }
+}
+
+}  // namespace gpumem::tracer

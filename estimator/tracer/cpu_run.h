@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs an operator's CPU kernel over the addresses of small device tensors. Runs inside the job's Python, in probes only.
+#pragma once
+
+#include "operators.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+namespace gpumem::tracer {
+
+// The tensors of one IValue (a tensor, a list, an optional list), undefined ones left out.
+template <typename Visit>
+void each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    const at::Tensor& t = value.toTensor();
+    if (t.defined()) visit(t);
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef())
+      if (element.isTensor() && element.toTensor().defined()) visit(element.toTensor());
+  }
+}
+
+// A CPU tensor over the same bytes as a device tensor, with the same sizes and strides. Does not own the bytes.
+at::Tensor alias_on_cpu(const at::Tensor& device);
+
+// Blocks for its lifetime whatever would see, differentiate or follow the operators inside.
+class Unseen {
+ public:
+  Unseen();
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard guard_;
+};
+
+// Arguments for the CPU kernel, taken before the device's own kernel runs.
+//
+// Note [In place, once]
+// A device kernel may call other operators that are followed and so have really run. An operator that writes its arguments
+// would then be applied twice. So its CPU kernel works on copies of its tensors, taken before, and the results are
+// written over whatever the device's path has left. Operators that write nothing read the device's bytes themselves.
+class CpuRun {
+ public:
+  CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first);
+
+  // Runs the kernel. False where the CPU has none for these types or it refuses the values: nothing was changed then.
+  bool run(const c10::OperatorHandle& handle, Operator& op);
+
+  // Copies what was computed to the device tensors: written arguments, then returns. `device_arguments` are the original
+  // arguments, `device_returns` the device's own. False where a size differs, as no bytes could be right.
+  bool deliver(const Operator& op, const std::vector<c10::IValue>& device_arguments, c10::IValue* device_returns);
+
+  c10::IValue& result(size_t i) { return results_[i]; }
+
+ private:
+  torch::jit::Stack arguments_, results_;
+};
+
+// Copies the elements of a CPU tensor into a device tensor of the same sizes, converting the type. False: sizes differ.
+bool write_device(const at::Tensor& device, const at::Tensor& cpu);
+
+// Fills a small device tensor with what keeps a program healthy: 1 for floating point, 0 or `flag` for the others.
+void fill_plausible(const at::Tensor& device, bool flag = false);
+
+}  // namespace gpumem::tracer

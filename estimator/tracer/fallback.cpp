@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boxed fallback: every operator of a probe's Python passes here once, on every followed thread, and is redispatched to
+// its device kernel unchanged; then small operations really run, on the CPU, over the same addresses.
+
+#include "cpu_fills.h"
+#include "cpu_run.h"
+#include "dispatch_key.h"
+#include "storage_states.h"
+#include "value_sizes.h"
+
+#include <torch/library.h>
+
+#include <cmath>
+
+namespace gpumem::tracer {
+namespace {
+
+using torch::jit::Stack;
+
+// What is not a plain tensor belongs to someone else (fake, functional, batched, sparse …) and passes untouched.
+const c10::DispatchKeySet kNotPlain({c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
+                                     c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::ZeroTensor,
+                                     c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+
+bool is_plain(const at::Tensor& t) {
+  return !t.key_set().has_any(kNotPlain) && t.layout() == c10::kStrided && t.unsafeGetTensorImpl()->has_storage() && !t.is_meta() &&
+         !t.is_quantized() && !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+std::atomic<uint64_t> operators_run{0}, operators_not_run{0};
+thread_local uint64_t followed = 0;  // operators seen on this thread: tells whether a kernel called others
+
+struct Inputs {
+  bool device = false;   // any tensor or device argument is CUDA's
+  bool untouched = false;
+  bool small = true;     // every tensor that is read or written is small
+  State state = State::exact;  // the least known of the tensors that are read
+  size_t largest_bytes = 0;
+};
+
+void lower(State& state, State other) {
+  if (other < state) state = other;
+}
+
+Inputs look_at(const Operator& op, const Stack& stack, size_t first) {
+  Inputs in;
+  for (size_t i = first; i < stack.size() && !in.untouched; i++) {
+    const c10::IValue& v = stack[i];
+    if (v.isDevice()) {
+      in.device |= v.toDevice().is_cuda();
+      continue;
+    }
+    size_t position = i - first;
+    bool reads = position >= 64 || !(op.write_only >> position & 1);
+    bool writes = position < 64 && (op.written >> position & 1);
+    each_tensor(v, [&](const at::Tensor& t) {
+      if (!is_plain(t)) {
+        in.untouched = true;
+        return;
+      }
+      in.device |= t.is_cuda();
+      size_t nbytes = storage_of(t)->nbytes();
+      if (nbytes > limit_bytes(t)) in.small = false;
+      if (!in.small) return;
+      in.largest_bytes = std::max(in.largest_bytes, nbytes);
+      if (!t.is_cuda()) {
+        if (writes) in.small = false;  // such mixtures are copy_'s alone
+        return;
+      }
+      if (reads) lower(in.state, state_of(t));
+    });
+  }
+  return in;
+}
+
+// What is written in part keeps the rest of its bytes, and so no more than their state.
+void mark_written(const at::Tensor& t, State state, bool overwritten) {
+  if (!t.is_cuda() || !is_small(t)) return;
+  State before = state_of(t);
+  if (overwritten && covers_storage(t)) {
+    set_state(t, state);
+  } else if (before != State::unknown) {
+    set_state(t, before == State::blank ? state : std::min(before, state));
+  }
+}
+
+bool shares_storage(const at::Tensor& t, const std::vector<c10::IValue>& arguments) {
+  bool shared = false;
+  for (const c10::IValue& a : arguments)
+    each_tensor(a, [&](const at::Tensor& other) { shared |= is_plain(other) && storage_of(other) == storage_of(t); });
+  return shared;
+}
+
+void mark_not_run(const Operator& op, const std::vector<c10::IValue>& arguments, const Stack& stack, size_t first_return) {
+  for (size_t i = 0; i < arguments.size() && i < 64; i++) {
+    if (!(op.written >> i & 1)) continue;
+    bool overwritten = op.write_only >> i & 1;
+    each_tensor(arguments[i], [&](const at::Tensor& t) {
+      if (!is_plain(t) || !t.is_cuda() || !is_small(t)) return;
+      // What is changed in place keeps its last healthy value.
+      if (overwritten) fill_plausible(t, op.is_all);
+      mark_written(t, State::plausible, overwritten);
+    });
+  }
+  for (size_t i = first_return; i < stack.size(); i++) {
+    if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
+    each_tensor(stack[i], [&](const at::Tensor& t) {
+      if (!is_plain(t) || !t.is_cuda() || !is_small(t)) return;
+      if (shares_storage(t, arguments)) return;
+      fill_plausible(t, op.is_all);
+      set_state(t, State::plausible);
+    });
+  }
+}
+
+// Outputs of what did its work where the dispatcher cannot see it.
+void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_return, const std::vector<c10::IValue>& arguments, bool kernel) {
+  for (size_t i = first_return; i < stack.size(); i++) {
+    if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
+    each_tensor(stack[i], [&](const at::Tensor& t) {
+      if (!is_plain(t) || !t.is_cuda() || !is_small(t)) return;
+      State state = state_of(t);
+      if (state != State::unknown && !(kernel && state == State::blank)) return;
+      if (shares_storage(t, arguments)) return;
+      fill_plausible(t, op.is_all);
+      set_state(t, State::plausible);
+    });
+  }
+}
+
+void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
+  bool runs = op.runs_on_cpu && in.small &&
+              (in.state == State::exact || (in.state != State::unknown && in.largest_bytes <= kPlausibleLimitBytes));
+  std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+  std::optional<CpuRun> cpu;
+  if (runs && op.writes) cpu.emplace(op, *stack, first);
+  handle.redispatchBoxed(rest, stack);
+  if (runs) {
+    for (size_t i = first; i < stack->size() && runs; i++)
+      each_tensor((*stack)[i], [&](const at::Tensor& t) { runs = runs && is_plain(t) && is_small(t); });
+  }
+  if (runs && !cpu) {
+    Stack again(arguments);
+    cpu.emplace(op, again, 0);
+  }
+  if (runs && cpu->run(handle, op) && cpu->deliver(op, arguments, stack->data() + first)) {
+    State state = in.state == State::exact ? State::exact : State::plausible;
+    for (size_t i = 0; i < arguments.size() && i < 64; i++)
+      if (op.written >> i & 1) each_tensor(arguments[i], [&](const at::Tensor& t) { mark_written(t, state, op.write_only >> i & 1); });
+    for (size_t i = first; i < stack->size(); i++) {
+      if (i - first < 64 && (op.view_returns >> (i - first) & 1)) continue;
+      each_tensor((*stack)[i], [&](const at::Tensor& t) {
+        if (t.is_cuda()) set_state(t, state);
+      });
+    }
+    operators_run.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  operators_not_run.fetch_add(1, std::memory_order_relaxed);
+  mark_not_run(op, arguments, *stack, first);
+}
+
+void follow_copy(const c10::OperatorHandle& handle, c10::DispatchKeySet rest, Stack* stack, size_t first) {
+  const at::Tensor to = (*stack)[first].toTensor(), from = (*stack)[first + 1].toTensor();
+  State state = State::unknown;
+  at::Tensor source = from;
+  if (from.is_cuda()) {
+    state = state_of(from);
+    if (state != State::unknown) source = alias_on_cpu(from);
+  } else if (is_small(from)) {
+    state = State::exact;
+  }
+  // Small contents travel whatever their route on the device: pinned, converted, transposed.
+  bool known = state != State::unknown && (!to.is_cuda() || is_small(to));
+  if (known && from.is_cuda() && to.is_cuda() && storage_of(from) == storage_of(to)) known = false;
+  handle.redispatchBoxed(rest, stack);
+  if (known) {
+    static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+    Unseen unseen;
+    Stack again{to.is_cuda() ? alias_on_cpu(to) : to, source, false};
+    copy.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &again);
+    mark_written(to, state == State::blank ? State::plausible : state, true);
+  } else if (to.is_cuda() && is_small(to)) {
+    fill_plausible(to);
+    mark_written(to, State::plausible, true);
+  }
+}
+
+void follow_scalar(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first) {
+  const at::Tensor self = (*stack)[first].toTensor();
+  State state = state_of(self);
+  Stack real;
+  if (state != State::unknown) {
+    real.emplace_back(alias_on_cpu(self));
+    Unseen unseen;
+    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &real);
+  }
+  handle.redispatchBoxed(rest, stack);
+  c10::IValue& answer = stack->back();
+  if (state == State::exact) {
+    answer = real.back();
+    return;
+  }
+  count_guess(op, Guess::scalar);
+  c10::Scalar value = state == State::unknown ? c10::Scalar(0) : real.back().toScalar();
+  if (self.is_floating_point()) {
+    double number = value.toDouble();
+    answer = c10::Scalar(std::isfinite(number) && number != 0 ? number : 1.0);
+  } else if (self.is_complex()) {
+    answer = c10::Scalar(c10::complex<double>(1.0, 0.0));
+  } else if (self.scalar_type() == c10::ScalarType::Bool) {
+    answer = c10::Scalar(value.toBool());
+  } else {
+    answer = c10::Scalar(value.toLong());
+  }
+}
+
+void follow_size(const c10::OperatorHandle& handle, Operator& op, Stack* stack, size_t first, const Inputs& in) {
+  if (op.runs_on_cpu && in.small && (in.state == State::exact || in.state == State::blank)) {
+    CpuRun cpu(op, *stack, first);
+    if (cpu.run(handle, op)) {
+      Stack results;
+      for (size_t i = 0; i < op.returns; i++) results.push_back(cpu.result(i));
+      return answer_size(op, *stack, first, &results);
+    }
+  }
+  answer_size(op, *stack, first, nullptr);
+}
+
+void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
+  const c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFollowKey);
+  Operator& op = operator_of(handle);
+  followed++;
+  if (op.kind == Kind::passes || keys.has_any(kNotPlain)) return handle.redispatchBoxed(rest, stack);
+  const size_t first = stack->size() - handle.schema().arguments().size();
+  const bool on_device = keys.has_backend(c10::BackendComponent::CUDABit);
+  if (!on_device && stack->size() > first && (*stack)[first].isTensor() && (*stack)[first].toTensor().defined()) {
+    if (skip_cpu_fill(op, *stack, first)) return;
+    return handle.redispatchBoxed(rest, stack);
+  }
+  const Inputs in = look_at(op, *stack, first);
+  if (in.untouched || !in.device) return handle.redispatchBoxed(rest, stack);
+
+  switch (op.kind) {
+    case Kind::leaf:
+    case Kind::adjusts:
+    case Kind::fills_randomly: return follow_leaf(handle, op, rest, stack, first, in);
+    case Kind::copies: return follow_copy(handle, rest, stack, first);
+    case Kind::reads_scalar: return follow_scalar(handle, op, rest, stack, first);
+    case Kind::sizes_by_value: return follow_size(handle, op, stack, first, in);
+    case Kind::allocates: {
+      handle.redispatchBoxed(rest, stack);
+      const at::Tensor& t = stack->back().toTensor();
+      if (is_plain(t) && t.is_cuda() && is_small(t) && storage_of(t)->nbytes()) {
+        std::memset(bytes_of(t), 0, storage_of(t)->nbytes());
+        set_state(t, State::blank);
+      }
+      return;
+    }
+    case Kind::fresh: {
+      const at::Tensor t = (*stack)[first].toTensor();
+      if (state_of(t) == State::unknown && storage_of(t)->nbytes() <= kFloatLimitBytes) set_state(t, State::exact);
+      return handle.redispatchBoxed(rest, stack);
+    }
+    case Kind::resizes: {
+      const at::Tensor t = (*stack)[first].toTensor();
+      State before = state_of(t);
+      size_t nbytes = storage_of(t)->nbytes();
+      handle.redispatchBoxed(rest, stack);
+      size_t now = storage_of(t)->nbytes();
+      if (now > nbytes && is_small(t)) {
+        std::memset(bytes_of(t) + nbytes, 0, now - nbytes);
+        set_state(t, nbytes == 0 ? State::blank : std::min(before, State::plausible));
+      }
+      return;
+    }
+    case Kind::assumes_finite: {
+      if (in.small && in.state == State::exact) return follow_leaf(handle, op, rest, stack, first, in);
+      count_guess(op, Guess::finite);
+      handle.redispatchBoxed(rest, stack);
+      return;
+    }
+    case Kind::collective: {
+      std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+      handle.redispatchBoxed(rest, stack);
+      for (const c10::IValue& v : arguments)
+        each_tensor(v, [&](const at::Tensor& t) {
+          if (t.is_cuda() && is_small(t)) set_state(t, State::plausible);
+        });
+      return;
+    }
+    case Kind::foreign: {
+      std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+      uint64_t before = followed;
+      handle.redispatchBoxed(rest, stack);
+      bool kernel = followed == before;
+      if (kernel)
+        for (size_t i = 0; i < arguments.size() && i < 64; i++)
+          if (op.written >> i & 1)
+            each_tensor(arguments[i], [&](const at::Tensor& t) { mark_written(t, State::plausible, false); });
+      return mark_unseen_outputs(op, *stack, first, arguments, true);
+    }
+    default: {
+      std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+      handle.redispatchBoxed(rest, stack);
+      return mark_unseen_outputs(op, *stack, first, arguments, false);
+    }
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, GPUMEM_FOLLOW_KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&follow>()); }
+
+}  // namespace
+
+uint64_t count_run() { return operators_run.load(); }
+uint64_t count_not_run() { return operators_not_run.load(); }
+
+}  // namespace gpumem::tracer

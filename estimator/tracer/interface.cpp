@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the shim calls, by ctypes. Nothing throws out of here.
+//
+//   gpumem_tracer_start()                  once a process, before any thread is followed
+//   gpumem_tracer_follow()                 follows the calling thread (and the autograd threads that work for it)
+//   gpumem_tracer_record(dir, why, n)      writes allocator events to the record; 0 on success, else why
+//   gpumem_tracer_mark_step(k)             an optimizer step, among the events
+//   gpumem_tracer_guesses(text, n)         JSON array of what was guessed; returns the bytes it needs, with its final zero
+//   gpumem_tracer_counts(run, not_run)     operators that really ran, and that did not
+
+#include "allocator_events.h"
+#include "dispatch_key.h"
+#include "operators.h"
+#include "storage_states.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+
+namespace gpumem::tracer {
+uint64_t count_run();
+uint64_t count_not_run();
+}  // namespace gpumem::tracer
+
+#define GPUMEM_EXPORT extern "C" __attribute__((visibility("default")))
+
+GPUMEM_EXPORT void gpumem_tracer_start() { gpumem::tracer::survive_fork(); }
+
+GPUMEM_EXPORT void gpumem_tracer_follow() { c10::impl::tls_set_dispatch_key_included(gpumem::tracer::kFollowKey, true); }
+
+GPUMEM_EXPORT int gpumem_tracer_record(const char* directory, char* why, size_t size) {
+  std::string reason;
+  if (gpumem::tracer::record_allocator_events(directory, reason)) return 0;
+  if (size) {
+    std::strncpy(why, reason.c_str(), size - 1);
+    why[size - 1] = 0;
+  }
+  return 1;
+}
+
+GPUMEM_EXPORT void gpumem_tracer_mark_step(uint64_t step) { gpumem::tracer::mark_step(step); }
+
+GPUMEM_EXPORT size_t gpumem_tracer_guesses(char* text, size_t size) {
+  std::string guesses = gpumem::tracer::guesses_as_json();
+  if (guesses.size() < size) std::memcpy(text, guesses.c_str(), guesses.size() + 1);
+  return guesses.size() + 1;
+}
+
+GPUMEM_EXPORT void gpumem_tracer_counts(uint64_t* run, uint64_t* not_run) {
+  *run = gpumem::tracer::count_run();
+  *not_run = gpumem::tracer::count_not_run();
+}

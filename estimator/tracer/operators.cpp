@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Classification of operators by their schema and the kernels that PyTorch registers for them.
+
+#include "operators.h"
+
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace gpumem::tracer {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+const Names kAllocates = {"empty", "empty_strided"};
+const Names kRandomFills = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "geometric_"};
+// What initialisers do to a random fill: scale, shift, erfinv_ and clamp_ of trunc_normal_.
+const Names kAdjusts = {"mul_", "add_", "sub_", "div_", "erfinv_", "clamp_", "clamp_min_", "clamp_max_", "neg_", "abs_", "copysign_"};
+// Writes in the schema that change no element.
+const Names kPasses = {"record_stream", "requires_grad_", "set_", "detach_", "_pin_memory", "is_pinned", "_assert_async", "_assert_tensor_metadata"};
+const Names kSizesByValue = {"nonzero", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"};
+const Names kOverwrites = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+                           "log_normal_", "cauchy_", "geometric_"};
+// Random and without a generator argument: running them would advance the program's own CPU generator.
+const Names kNeverOnCpu = {"native_dropout", "rrelu_with_noise"};
+
+bool is_generator(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::GeneratorType) return true;
+  auto optional = type->cast<c10::OptionalType>();
+  return optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+}
+
+bool has_tensor(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) return true;
+  for (const auto& contained : type->containedTypes())
+    if (has_tensor(contained)) return true;
+  return false;
+}
+
+Kind kind_of(const c10::OperatorHandle& handle, std::string_view space, std::string_view base, Operator& op) {
+  const auto& schema = handle.schema();
+  if (space == "c10d" || space == "_c10d_functional") return Kind::collective;
+  if (space != "aten") return Kind::foreign;
+  if (base == "resize_") return Kind::resizes;
+  if (kPasses.count(base) || handle.hasTag(at::Tag::inplace_view)) return Kind::passes;
+  if (base == "copy_") return Kind::copies;
+  if (base == "_local_scalar_dense") return Kind::reads_scalar;
+  if (base == "lift_fresh") return Kind::fresh;
+  if (kAllocates.count(base) && schema.overload_name().find("out") == std::string::npos) return Kind::allocates;
+  if (base == "_amp_foreach_non_finite_check_and_unscale_") return Kind::assumes_finite;
+  if (kSizesByValue.count(base) && schema.overload_name().find("out") == std::string::npos) return Kind::sizes_by_value;
+  if (kRandomFills.count(base)) return Kind::fills_randomly;
+  if (kAdjusts.count(base)) return Kind::adjusts;
+  bool only_views = op.returns > 0 && !op.writes;
+  for (size_t i = 0; i < op.returns; i++)
+    if (!(op.view_returns >> i & 1)) only_views = false;
+  if (only_views) return Kind::passes;
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA) ? Kind::leaf : Kind::composite;
+}
+
+void describe(const c10::OperatorHandle& handle, Operator& op) {
+  const auto& schema = handle.schema();
+  op.schema = &schema;
+  op.name = schema.name();
+  if (!schema.overload_name().empty()) op.name += "." + schema.overload_name();
+  op.arguments = schema.arguments().size();
+  op.returns = schema.returns().size();
+  size_t colons = schema.name().find("::");
+  std::string_view name = schema.name();
+  std::string_view space = name.substr(0, colons), base = name.substr(colons + 2);
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size() && i < 64; i++) {
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) {
+      op.writes = true;
+      op.written |= uint64_t{1} << i;
+      if (arguments[i].is_out() || (i == 0 && kOverwrites.count(base))) op.write_only |= uint64_t{1} << i;
+    }
+    if (is_generator(arguments[i].type())) op.generator = static_cast<int>(i);
+  }
+  const auto& returns = schema.returns();
+  for (size_t i = 0; i < returns.size() && i < 64; i++)
+    if (returns[i].alias_info() && has_tensor(returns[i].type())) op.view_returns |= uint64_t{1} << i;
+  op.kind = kind_of(handle, space, base, op);
+  op.is_all = base == "all";
+  op.runs_on_cpu = space == "aten" && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+std::mutex registry_mutex;
+
+using Registry = std::unordered_map<const void*, Operator*>;
+Registry& registry() {
+  static auto* operators = new Registry;
+  return *operators;
+}
+
+const char* kGuessNames[] = {"scalar", "size", "finite"};
+
+}  // namespace
+
+Operator& operator_of(const c10::OperatorHandle& handle) {
+  constexpr size_t kSlots = 1024;
+  static thread_local Operator* recent[kSlots];
+  const void* schema = &handle.schema();
+  Operator*& slot = recent[(reinterpret_cast<uintptr_t>(schema) >> 6) % kSlots];
+  if (slot && slot->schema == schema) return *slot;
+  std::lock_guard<std::mutex> hold(registry_mutex);
+  Operator*& known = registry()[schema];
+  if (!known) {
+    known = new Operator;
+    describe(handle, *known);
+  }
+  slot = known;
+  return *known;
+}
+
+void count_guess(Operator& op, Guess guess) { op.guesses[static_cast<size_t>(guess)].fetch_add(1, std::memory_order_relaxed); }
+
+std::string guesses_as_json() {
+  std::string text;
+  std::lock_guard<std::mutex> hold(registry_mutex);
+  for (const auto& [schema, op] : registry())
+    for (size_t i = 0; i < 3; i++)
+      if (uint64_t count = op->guesses[i].load())
+        text += std::string(text.empty() ? "" : ",") + "{\"op\":\"" + op->name + "\",\"kind\":\"" + kGuessNames[i] + "\",\"count\":" + std::to_string(count) + "}";
+  return "[" + text + "]";
+}
+
+}  // namespace gpumem::tracer

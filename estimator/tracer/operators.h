@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kind of operator the dispatcher has called, found out once for each. Runs inside the job's Python, in probes only.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpumem::tracer {
+
+enum class Kind : uint8_t {
+  passes,           // views, metadata, streams: changes no element
+  leaf,             // has a CUDA kernel of its own
+  composite,        // calls other operators, which come by one by one; it has no kernel to follow
+  foreign,          // not PyTorch's own: never run twice
+  allocates,        // empty, empty_strided: memory nobody has written
+  fresh,            // lift_fresh: a constant that was copied to the device with the dispatcher's view blocked
+  copies,           // copy_
+  resizes,          // resize_
+  reads_scalar,     // _local_scalar_dense: .item()
+  assumes_finite,   // GradScaler's check of gradients: a healthy run's are finite
+  sizes_by_value,   // nonzero, unique: the output's size depends on values (value_sizes.h)
+  fills_randomly,   // normal_, uniform_ …: skipped on large CPU tensors (cpu_fills.h)
+  adjusts,          // mul_, add_, erfinv_ …: leaf, and skipped on a CPU tensor whose random fill was skipped
+  collective,       // c10d: what arrives is the virtual GPU's business
+};
+
+// How much the answer to a data-dependent question matters for memory.
+enum class Guess : uint8_t { scalar, size, finite };
+
+struct Operator {
+  const void* schema = nullptr;
+  std::string name;              // "aten::add.Tensor"
+  Kind kind = Kind::passes;
+  uint32_t arguments = 0, returns = 0;
+  bool writes = false;           // any argument is written
+  bool runs_on_cpu = false;      // its CPU kernel may stand in for the CUDA kernel
+  bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
+  int generator = -1;            // index of its Generator argument
+  uint64_t written = 0;          // arguments that are written, by bit
+  uint64_t write_only = 0;       // of those: not read before
+  uint64_t view_returns = 0;     // returns that alias an argument, by bit
+  std::atomic<uint32_t> cpu_failures{0};
+  std::atomic<uint64_t> guesses[3] = {};  // by Guess
+};
+
+// Thread-safe; the answer lives for ever.
+Operator& operator_of(const c10::OperatorHandle& handle);
+
+void count_guess(Operator& op, Guess guess);
+// A JSON array of {"op", "kind": "scalar" | "size" | "finite", "count"}, for every operator whose values were guessed.
+std::string guesses_as_json();
+
+}  // namespace gpumem::tracer

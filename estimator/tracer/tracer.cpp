@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tracer as one translation unit: torch's headers are read once, so that it compiles in seconds in a job's environment.
+
+#include "allocator_events.cpp"
+#include "cpu_fills.cpp"
+#include "cpu_run.cpp"
+#include "fallback.cpp"
+#include "interface.cpp"
+#include "operators.cpp"
+#include "storage_states.cpp"
+#include "value_sizes.cpp"
