@@ -64,7 +64,7 @@ void print_table(const std::vector<Device>& devices, const std::vector<App>& app
   const char* driver = devices.empty() ? "" : devices[0].description.driver_version;
   const unsigned cuda = devices.empty() ? 0 : devices[0].description.cuda_version;
   print_rule();
-  print_row(format("NVIDIA-SMI (virtual GPUs of gpumem)    Driver Version: %-16s CUDA Version: %u.%u", driver, cuda / 1000, cuda % 1000 / 10));
+  print_row(format("NVIDIA-SMI (gpumem: virtual GPUs)   Driver Version: %-14s   CUDA Version: %u.%u", driver, cuda / 1000, cuda % 1000 / 10));
   print_rule();
   print_row(format("GPU  %-36s %-20s %s", "Name", "Bus-Id", "Memory-Usage"));
   for (const auto& device : devices) {
