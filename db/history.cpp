@@ -67,6 +67,14 @@ Status History::record_decision(const Decision& decision) {
   return insert.run();
 }
 
+Status History::amend_decision(const Decision& decision) {
+  static const std::string sql =
+      "REPLACE INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+  Statement replace(*database_, sql.c_str(), "amend a decision");
+  bind_decision(replace, decision);
+  return replace.run();
+}
+
 Result<std::optional<Decision>> History::find_decision(Viewer viewer, const std::string& token) const {
   static const std::string sql =
       std::string("SELECT ") + kDecisionColumns + " FROM decisions d WHERE d.token = ? AND (? OR d.user_id = ?)";

@@ -227,6 +227,8 @@ class History {
 
   // --- Decisions ---
   Status record_decision(const Decision& decision);
+  // Writes all of an already recorded decision again: in mode observe the answer goes out before the probe has ended.
+  Status amend_decision(const Decision& decision);
   Result<std::optional<Decision>> find_decision(Viewer viewer, const std::string& token) const;
 
   // --- Probes ---
