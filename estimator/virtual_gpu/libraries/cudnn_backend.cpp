@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDNN's backend (graph) interface, passed to the real library with a device-property descriptor in place of a handle.
+// Runs in the job's processes.
+//
+// Note [Engines compiled at run time]
+// Some of cuDNN's engines are finished by NVRTC and loaded through the driver when a plan is finalized, which is not
+// possible here. Their plans count as finalized, as they would be on the GPU, and their workspace is the one that
+// cuDNN's heuristics put into the engine configuration. The estimate says so.
+//
+// Note [No cuDNN that plans]
+// Then descriptors are empty, every heuristic gives one engine configuration, and its workspace is 0: the last choice
+// that PyTorch has on a full GPU too, so a job lives with that limit. The estimate says so.
+#include <string.h>
+
+#include "estimator/virtual_gpu/libraries/cudnn_real.h"
+#include "estimator/virtual_gpu/libraries/library.h"
+
+using namespace gpumem::virtual_gpu;
+using namespace gpumem::virtual_gpu::libraries;
+
+namespace {
+
+// From cudnn_graph.h (9.19); stable since 8.0, the device-property ones since 9.8.
+enum : int {
+  kSuccess = 0, kAllocFailed = 1003, kBadParam = 2000, kNotSupported = 3000,
+  kEngineDescriptor = 2, kEngineHeurDescriptor = 4, kExecutionPlanDescriptor = 5, kDevicePropDescriptor = 38,
+  kHeurResults = 202, kHeurDeviceProp = 204, kConfigEngine = 300, kConfigWorkspace = 303,
+  kPlanConfig = 401, kPlanWorkspace = 402, kPlanJson = 405, kPlanDeviceProp = 407,
+  kEngineBehaviorNote = 1305, kEngineDeviceProp = 1307, kDevicePropJson = 2702,
+  kTypeHandle = 0, kTypeInt64 = 3, kTypeDescriptor = 15, kTypeBehaviorNote = 19, kTypeChar = 24,
+  kNoteRuntimeCompilation = 0,
+};
+constexpr int kBehaviorNotes = 8;  // more than CUDNN_BEHAVIOR_NOTE_TYPE_COUNT
+
+// Plans of engines that are compiled at run time: Note [Engines compiled at run time].
+struct CompiledPlan {
+  CompiledPlan *next;
+  void *plan;
+  int64_t workspace_bytes;
+};
+constexpr size_t kBuckets = 512;
+Lock plans_lock;
+CompiledPlan *plans[kBuckets];
+
+CompiledPlan **slot(const void *plan) {
+  CompiledPlan **link = &plans[reinterpret_cast<uintptr_t>(plan) / 16 % kBuckets];
+  while (*link != nullptr && (*link)->plan != plan) link = &(*link)->next;
+  return link;
+}
+
+bool is_compiled(const void *plan, int64_t *workspace_bytes) {
+  Locked locked(plans_lock);
+  CompiledPlan *found = *slot(plan);
+  if (found != nullptr && workspace_bytes != nullptr) *workspace_bytes = found->workspace_bytes;
+  return found != nullptr;
+}
+
+void forget_plan(const void *plan) {
+  Locked locked(plans_lock);
+  CompiledPlan **link = slot(plan);
+  CompiledPlan *found = *link;
+  if (found == nullptr) return;
+  *link = found->next;
+  release_zeroed(found);
+}
+
+void remember_plan(void *plan, int64_t workspace_bytes) {
+  Locked locked(plans_lock);
+  CompiledPlan **link = slot(plan);
+  if (*link == nullptr) *link = static_cast<CompiledPlan *>(allocate_zeroed(sizeof(CompiledPlan)));
+  if (*link == nullptr) return;
+  (*link)->plan = plan;
+  (*link)->workspace_bytes = workspace_bytes;
+}
+
+// The device-property descriptor of a device, made once; nullptr when the profile has no description for cuDNN or cuDNN refuses it.
+void *device_property(const RealCudnn &real) {
+  static Lock lock;
+  static void *made[book::kMaxDevices];
+  static bool tried[book::kMaxDevices];
+  int device = current_device();
+  if (device < 0 || device >= book::kMaxDevices) return nullptr;
+  Locked locked(lock);
+  if (tried[device]) return made[device];
+  tried[device] = true;
+  const book::DeviceDescription *description = device_description(device);
+  if (description == nullptr || description->cudnn_device_json[0] == '\0') {
+    note_guess("cuDNN plans", "the GPU's profile has no description for cuDNN: convolution workspaces are taken as 0");
+    return nullptr;
+  }
+  void *descriptor = nullptr;
+  const char *json = description->cudnn_device_json;
+  if (real.create(kDevicePropDescriptor, &descriptor) != kSuccess) return nullptr;
+  if (real.set(descriptor, kDevicePropJson, kTypeChar, static_cast<int64_t>(strlen(json)), json) != kSuccess ||
+      real.finalize(descriptor) != kSuccess) {
+    real.destroy(descriptor);
+    note_guess("cuDNN plans", "cuDNN refused the GPU's description: convolution workspaces are taken as 0");
+    return nullptr;
+  }
+  return made[device] = descriptor;
+}
+
+// --- Note [No cuDNN that plans] ---
+
+struct EmptyDescriptor {
+  uint32_t magic;
+  int type;
+};
+constexpr uint32_t kEmpty = 0x63456d70;
+
+// The first cuDNN call decides for the process whether the real one plans; descriptors of both kinds cannot mix.
+const RealCudnn *planner() {
+  const RealCudnn *real = real_cudnn();
+  if (real != nullptr && device_property(*real) != nullptr) return real;
+  if (real == nullptr) note_guess("cuDNN plans", "no cuDNN 9.8 or newer could be asked: convolution workspaces are taken as 0");
+  return nullptr;
+}
+
+int empty_get(int name, int type, int64_t requested, int64_t *count, void *values) {
+  int64_t available = name == kHeurResults || name == kConfigEngine ? 1 : 0;
+  if (name == kPlanWorkspace || name == kConfigWorkspace) {
+    available = 1;
+    if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = 0;
+  } else if (type == kTypeInt64 && requested > 0 && values != nullptr) {
+    available = 1;  // an engine's index and the like
+    *static_cast<int64_t *>(values) = 0;
+  }
+  if (count != nullptr) *count = available;
+  return kSuccess;
+}
+
+// True for an engine that only a driver can finish; then the workspace of its configuration.
+bool runtime_compiled(const RealCudnn &real, void *config, int64_t *workspace_bytes) {
+  void *engine = nullptr;
+  if (real.create(kEngineDescriptor, &engine) != kSuccess) return false;
+  int64_t count = 0;
+  bool compiled = false;
+  if (real.get(config, kConfigEngine, kTypeDescriptor, 1, &count, &engine) == kSuccess && count == 1) {
+    int notes[kBehaviorNotes];
+    if (real.get(engine, kEngineBehaviorNote, kTypeBehaviorNote, kBehaviorNotes, &count, notes) == kSuccess)
+      for (int64_t i = 0; i < count && i < kBehaviorNotes; i++) compiled = compiled || notes[i] == kNoteRuntimeCompilation;
+  }
+  real.destroy(engine);
+  *workspace_bytes = 0;
+  if (compiled) real.get(config, kConfigWorkspace, kTypeInt64, 1, &count, workspace_bytes);
+  if (*workspace_bytes < 0) *workspace_bytes = 0;
+  return compiled;
+}
+
+}  // namespace
+
+GPUMEM_EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
+  if (descriptor == nullptr) return kBadParam;
+  const RealCudnn *real = planner();
+  if (real == nullptr) {
+    auto *empty = static_cast<EmptyDescriptor *>(allocate_zeroed(sizeof(EmptyDescriptor)));
+    if (empty == nullptr) return kAllocFailed;
+    empty->magic = kEmpty;
+    empty->type = type;
+    *descriptor = empty;
+    return kSuccess;
+  }
+  int status = real->create(type, descriptor);
+  if (status != kSuccess) return status;
+  int name = type == kEngineHeurDescriptor      ? kHeurDeviceProp
+             : type == kExecutionPlanDescriptor ? kPlanDeviceProp
+             : type == kEngineDescriptor        ? kEngineDeviceProp
+                                                : 0;
+  if (name == 0) return kSuccess;
+  void *property = device_property(*real);
+  return real->set(*descriptor, name, kTypeDescriptor, 1, &property);
+}
+
+GPUMEM_EXPORT int cudnnBackendDestroyDescriptor(void *descriptor) {
+  if (descriptor == nullptr) return kSuccess;
+  const RealCudnn *real = planner();
+  if (real == nullptr) {
+    release_zeroed(descriptor);
+    return kSuccess;
+  }
+  forget_plan(descriptor);
+  return real->destroy(descriptor);
+}
+
+GPUMEM_EXPORT int cudnnBackendInitialize(void *) { return kNotSupported; }
+
+GPUMEM_EXPORT int cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count, const void *values) {
+  if (descriptor == nullptr) return kBadParam;
+  if (type == kTypeHandle) return kSuccess;  // the device-property descriptor stands in its place
+  const RealCudnn *real = planner();
+  if (real == nullptr) return kSuccess;
+  if (name == kPlanConfig && count == 1 && values != nullptr) {
+    int64_t workspace_bytes;
+    if (runtime_compiled(*real, *static_cast<void *const *>(values), &workspace_bytes)) remember_plan(descriptor, workspace_bytes);
+  }
+  return real->set(descriptor, name, type, count, values);
+}
+
+GPUMEM_EXPORT int cudnnBackendFinalize(void *descriptor) {
+  if (descriptor == nullptr) return kBadParam;
+  const RealCudnn *real = planner();
+  if (real == nullptr) return kSuccess;
+  if (is_compiled(descriptor, nullptr)) {
+    note_guess("cuDNN run-time compiled engines",
+               "cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
+    return kSuccess;
+  }
+  return real->finalize(descriptor);
+}
+
+GPUMEM_EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t requested, int64_t *count, void *values) {
+  if (descriptor == nullptr) return kBadParam;
+  const RealCudnn *real = planner();
+  if (real == nullptr) return empty_get(name, type, requested, count, values);
+  int64_t workspace_bytes;
+  if (name == kPlanWorkspace && is_compiled(descriptor, &workspace_bytes)) {
+    if (count != nullptr) *count = 1;
+    if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = workspace_bytes;
+    return kSuccess;
+  }
+  if (name == kPlanJson && is_compiled(descriptor, nullptr)) return kNotSupported;
+  return real->get(descriptor, name, type, requested, count, values);
+}
+
+GPUMEM_EXPORT int cudnnGetStream(void *handle, Stream *stream);
+
+GPUMEM_EXPORT int cudnnBackendExecute(void *handle, void *plan, void *variant_pack) {
+  Stream stream = nullptr;
+  if (plan == nullptr || variant_pack == nullptr) return kBadParam;
+  int status = cudnnGetStream(handle, &stream);
+  if (status != kSuccess) return status;
+  count_launch(stream);
+  return kSuccess;
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDNN's recurrent networks (v8 interface): the layout of the weights, and sizes of workspace and reserve. In the job's processes.
+//
+// Note [RNN weights]
+// One buffer: first all matrices, then all biases. For each pseudo-layer (layer × directions + direction) the input
+// matrices of all gates, then the recurrent matrices of all gates, then, with a projection, the projection's matrix.
+// A pseudo-layer of the first layer reads the input, one of a later layer the outputs of all directions below. PyTorch
+// checks this order when it slices the buffer. Gates: LSTM 4, GRU 3, plain 1; matrix IDs 0 … gates-1 read the input,
+// gates … 2*gates-1 the previous output, 2*gates is the projection.
+//
+// Note [RNN sizes]
+// cuDNN documents no formula for workspace and reserve, so this is a rule by what the algorithm has to keep, and the
+// estimate says so. Reserve (training): for each time step, sequence and pseudo-layer the activated gates, the cell
+// state (LSTM), the recurrent part of the candidate (GRU) and the layer's output; between layers, with dropout, the
+// output once more and one mask byte. Workspace: the gates' products with the input of one layer for all time steps,
+// twice when training (they and their gradients).
+#include <string.h>
+
+#include "estimator/virtual_gpu/libraries/cudnn_descriptor.h"
+#include "estimator/virtual_gpu/libraries/library.h"
+
+using namespace gpumem::virtual_gpu;
+using namespace gpumem::virtual_gpu::libraries;
+
+namespace {
+
+using Kind = CudnnDescriptorKind;
+
+// In an RNN descriptor's numbers, in the order of cudnnSetRNNDescriptor_v8.
+enum Number { kAlgorithm, kCell, kBias, kDirection, kInputMode, kDataType, kMathPrecision, kMathType, kInputSize, kHidden, kProjection, kLayers, kFlags, kNumbers };
+// In an RNN data descriptor's numbers.
+enum DataNumber { kLayout, kMaxLength, kBatch, kVector };
+
+struct Shape {
+  uint64_t gates, directions, layers, input, hidden, output, biases;
+  size_t element;
+};
+
+Shape shape_of(const CudnnDescriptor &rnn) {
+  auto number = [&](Number which) { return static_cast<uint64_t>(rnn.numbers[which] > 0 ? rnn.numbers[which] : 0); };
+  Shape shape;
+  shape.gates = rnn.numbers[kCell] == 2 ? 4 : rnn.numbers[kCell] == 3 ? 3 : 1;  // CUDNN_LSTM, CUDNN_GRU
+  shape.directions = rnn.numbers[kDirection] == 1 ? 2 : 1;
+  shape.layers = number(kLayers);
+  shape.input = number(kInputSize);
+  shape.hidden = number(kHidden);
+  shape.output = number(kProjection) != 0 ? number(kProjection) : shape.hidden;
+  shape.biases = rnn.numbers[kBias] == 0 ? 0 : rnn.numbers[kBias] == 2 ? 2 : 1;  // vectors a gate
+  shape.element = cudnn_element_bytes(rnn.numbers[kDataType]);
+  return shape;
+}
+
+bool has_projection(const Shape &shape) { return shape.output != shape.hidden; }
+bool reads_input(const CudnnDescriptor &rnn) { return rnn.numbers[kInputMode] == 0; }  // CUDNN_LINEAR_INPUT
+
+// Width of what the input matrices of a pseudo-layer read; 0 when the first layer has none (CUDNN_SKIP_INPUT).
+uint64_t input_width(const CudnnDescriptor &rnn, const Shape &shape, uint64_t pseudo_layer) {
+  if (pseudo_layer >= shape.directions) return shape.output * shape.directions;
+  return reads_input(rnn) ? shape.input : 0;
+}
+
+// Elements of a pseudo-layer's matrices.
+uint64_t matrices(const CudnnDescriptor &rnn, const Shape &shape, uint64_t pseudo_layer) {
+  uint64_t elements = shape.gates * shape.hidden * (input_width(rnn, shape, pseudo_layer) + shape.output);
+  return elements + (has_projection(shape) ? shape.hidden * shape.output : 0);
+}
+
+void describe(const void *pointer, int data_type, uint64_t rows, uint64_t columns) {
+  CudnnDescriptor *tensor = cudnn_descriptor(pointer, Kind::tensor);
+  if (tensor == nullptr) return;
+  int dims[3] = {rows == 0 ? 0 : 1, static_cast<int>(rows), static_cast<int>(columns)};
+  if (rows == 0) {
+    tensor->dim_count = 0;  // there is no such matrix
+    return;
+  }
+  cudnn_set_packed(*tensor, data_type, 0, 3, dims);
+}
+
+}  // namespace
+
+GPUMEM_EXPORT int cudnnSetRNNDescriptor_v8(void *pointer, int algorithm, int cell, int bias, int direction, int input_mode, int data_type,
+                                           int math_precision, int math_type, int32_t input, int32_t hidden, int32_t projection,
+                                           int32_t layers, void *dropout, uint32_t flags) {
+  CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
+  if (rnn == nullptr || input < 0 || hidden <= 0 || projection < 0 || layers <= 0) return kCudnnBadParam;
+  const int values[kNumbers] = {algorithm, cell, bias, direction, input_mode, data_type, math_precision, math_type, input, hidden, projection, layers, static_cast<int>(flags)};
+  memcpy(rnn->numbers, values, sizeof values);
+  rnn->pointers[0] = dropout;
+  return kCudnnSuccess;
+}
+
+GPUMEM_EXPORT int cudnnGetRNNDescriptor_v8(void *pointer, int *algorithm, int *cell, int *bias, int *direction, int *input_mode,
+                                           int *data_type, int *math_precision, int *math_type, int32_t *input, int32_t *hidden,
+                                           int32_t *projection, int32_t *layers, void **dropout, uint32_t *flags) {
+  CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
+  if (rnn == nullptr) return kCudnnBadParam;
+  int *const out[] = {algorithm, cell, bias, direction, input_mode, data_type, math_precision, math_type, input, hidden, projection, layers};
+  for (int i = 0; i < kFlags; i++)
+    if (out[i] != nullptr) *out[i] = rnn->numbers[i];
+  if (dropout != nullptr) *dropout = rnn->pointers[0];
+  if (flags != nullptr) *flags = static_cast<uint32_t>(rnn->numbers[kFlags]);
+  return kCudnnSuccess;
+}
+
+GPUMEM_EXPORT int cudnnSetRNNDataDescriptor(void *pointer, int data_type, int layout, int max_length, int batch, int vector,
+                                            const int *lengths, void *fill) {
+  CudnnDescriptor *data = cudnn_descriptor(pointer, Kind::rnn_data);
+  if (data == nullptr || max_length <= 0 || batch <= 0 || vector <= 0 || lengths == nullptr) return kCudnnBadParam;
+  data->data_type = data_type;
+  data->numbers[kLayout] = layout;
+  data->numbers[kMaxLength] = max_length;
+  data->numbers[kBatch] = batch;
+  data->numbers[kVector] = vector;
+  data->pointers[0] = fill;
+  return kCudnnSuccess;
+}
+
+GPUMEM_EXPORT int cudnnGetRNNWeightSpaceSize(void *, void *pointer, size_t *bytes) {
+  const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
+  if (rnn == nullptr || bytes == nullptr) return kCudnnBadParam;
+  Shape shape = shape_of(*rnn);
+  uint64_t elements = 0, pseudo_layers = shape.layers * shape.directions;
+  for (uint64_t i = 0; i < pseudo_layers; i++) elements += matrices(*rnn, shape, i);
+  elements += pseudo_layers * shape.gates * shape.hidden * shape.biases;
+  *bytes = static_cast<size_t>(elements * shape.element);
+  return kCudnnSuccess;
+}
+
+GPUMEM_EXPORT int cudnnGetRNNWeightParams(void *, void *pointer, int32_t pseudo_layer, size_t, const void *weights, int32_t id,
+                                          void *matrix_desc, void **matrix, void *bias_desc, void **bias) {
+  const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
+  if (rnn == nullptr || pseudo_layer < 0 || id < 0) return kCudnnBadParam;
+  Shape shape = shape_of(*rnn);
+  uint64_t layer = static_cast<uint64_t>(pseudo_layer), which = static_cast<uint64_t>(id);
+  if (layer >= shape.layers * shape.directions || which > 2 * shape.gates) return kCudnnBadParam;
+  auto *base = const_cast<char *>(static_cast<const char *>(weights));
+  int data_type = rnn->numbers[kDataType];
+
+  uint64_t width = input_width(*rnn, shape, layer), offset = 0, rows = shape.hidden, columns = 0;
+  for (uint64_t i = 0; i < layer; i++) offset += matrices(*rnn, shape, i);
+  if (which < shape.gates) {
+    columns = width;
+    offset += which * shape.hidden * width;
+  } else if (which < 2 * shape.gates) {
+    columns = shape.output;
+    offset += shape.gates * shape.hidden * width + (which - shape.gates) * shape.hidden * shape.output;
+  } else if (has_projection(shape)) {
+    rows = shape.output;
+    columns = shape.hidden;
+    offset += shape.gates * shape.hidden * (width + shape.output);
+  }
+  bool exists = columns != 0;
+  if (matrix_desc != nullptr) describe(matrix_desc, data_type, exists ? rows : 0, columns);
+  if (matrix != nullptr) *matrix = exists ? base + offset * shape.element : nullptr;
+
+  offset = 0;
+  for (uint64_t i = 0; i < shape.layers * shape.directions; i++) offset += matrices(*rnn, shape, i);
+  uint64_t vectors = shape.gates * shape.biases;  // of one pseudo-layer
+  exists = which < 2 * shape.gates && (shape.biases == 2 || (shape.biases == 1 && (which < shape.gates) == (rnn->numbers[kBias] == 1)));
+  uint64_t index = shape.biases == 1 && which >= shape.gates ? which - shape.gates : which;
+  offset += (layer * vectors + index) * shape.hidden;
+  if (bias_desc != nullptr) describe(bias_desc, data_type, exists ? shape.hidden : 0, 1);
+  if (bias != nullptr) *bias = exists ? base + offset * shape.element : nullptr;
+  return kCudnnSuccess;
+}
+
+GPUMEM_EXPORT int cudnnGetRNNTempSpaceSizes(void *, void *pointer, int mode, void *data_pointer, size_t *workspace, size_t *reserve) {
+  const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
+  const CudnnDescriptor *data = cudnn_descriptor(data_pointer, Kind::rnn_data);
+  if (rnn == nullptr || data == nullptr) return kCudnnBadParam;
+  Shape shape = shape_of(*rnn);
+  bool training = mode == 1;  // CUDNN_FWD_MODE_TRAINING
+  uint64_t steps = static_cast<uint64_t>(data->numbers[kMaxLength]) * static_cast<uint64_t>(data->numbers[kBatch]);
+  uint64_t cell = rnn->numbers[kCell] == 2 || rnn->numbers[kCell] == 3 ? shape.hidden : 0;
+  const CudnnDescriptor *dropout = cudnn_descriptor(rnn->pointers[0], Kind::dropout);
+  bool drops = dropout != nullptr && dropout->reals[0] > 0;
+
+  uint64_t kept = shape.layers * shape.directions * (shape.gates * shape.hidden + cell + shape.output) * shape.element;
+  if (drops) kept += (shape.layers - 1) * shape.directions * shape.output * (shape.element + 1);
+  uint64_t products = shape.directions * shape.gates * shape.hidden * shape.element * (training ? 2 : 1);
+  note_guess("cuDNN recurrent networks", "LSTM, GRU and RNN: workspace and reserve by what the algorithm has to keep, not from cuDNN");
+  if (workspace != nullptr) *workspace = static_cast<size_t>(round_up(steps * products, 512));
+  if (reserve != nullptr) *reserve = training ? static_cast<size_t>(round_up(steps * kept, 512)) : 0;
+  return kCudnnSuccess;
+}

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# What libgpumem_vgpu.so takes from this room; included by ../Makefile.am. Exported names: exports.map.
+virtual_gpu_library_sources = \
+	libraries/cublas.cpp \
+	libraries/cublaslt.cpp \
+	libraries/cudnn.cpp \
+	libraries/cudnn_backend.cpp \
+	libraries/cudnn_descriptor.cpp \
+	libraries/cudnn_descriptor.h \
+	libraries/cudnn_real.cpp \
+	libraries/cudnn_real.h \
+	libraries/cudnn_rnn.cpp \
+	libraries/cufft.cpp \
+	libraries/cupti.cpp \
+	libraries/curand.cpp \
+	libraries/cusolver.cpp \
+	libraries/cusparse.cpp \
+	libraries/library.cpp \
+	libraries/library.h \
+	libraries/missing.cpp \
+	libraries/nccl.cpp
+# End of virtual_gpu_library_sources
+
+virtual_gpu_library_names = \
+	libraries/exports.map \
+	libraries/names/cublas.def \
+	libraries/names/cublaslt.def \
+	libraries/names/cudnn.def \
+	libraries/names/cufft.def \
+	libraries/names/cufile.def \
+	libraries/names/cupti.def \
+	libraries/names/curand.def \
+	libraries/names/cusolver.def \
+	libraries/names/cusolvermg.def \
+	libraries/names/cusparse.def \
+	libraries/names/cusparselt.def \
+	libraries/names/nccl.def
+# End of virtual_gpu_library_names
