@@ -3,6 +3,7 @@
 //
 //   gpumem_tracer_start()                  once a process, before any thread is followed
 //   gpumem_tracer_follow()                 follows the calling thread (and the autograd threads that work for it)
+//   gpumem_tracer_key()                    the number of the dispatch key in use
 //   gpumem_tracer_record(dir, why, n)      writes allocator events to the record; 0 on success, else why
 //   gpumem_tracer_mark_step(k)             an optimizer step, among the events
 //   gpumem_tracer_guesses(text, n)         JSON array of what was guessed; returns the bytes it needs, with its final zero
@@ -27,6 +28,8 @@ uint64_t count_not_run();
 GPUMEM_EXPORT void gpumem_tracer_start() { gpumem::tracer::survive_fork(); }
 
 GPUMEM_EXPORT void gpumem_tracer_follow() { c10::impl::tls_set_dispatch_key_included(gpumem::tracer::kFollowKey, true); }
+
+GPUMEM_EXPORT int gpumem_tracer_key() { return static_cast<int>(gpumem::tracer::kFollowKey); }
 
 GPUMEM_EXPORT int gpumem_tracer_record(const char* directory, char* why, size_t size) {
   std::string reason;

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+# The Python side of a probe, inside the job's own interpreter (3.8 to 3.14). See sitecustomize.py for how it gets there.
+#
+#   imports   runs something after a module was imported, at no cost until then
+#   probe     what happens after "import torch": the parts below are started, none of them may raise into the program
+#   record    process-<pid>.jsonl (doc/contracts.md, "Record")
+#   steps     optimizer steps, peaks of memory, the early end
+#   loader    shortened epochs
+#   tracer    the compiled tracer: values that come out as in a healthy run

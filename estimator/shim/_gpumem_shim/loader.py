@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shortened epochs: a DataLoader's iteration ends after a few batches, so that validation, checkpointing and the next epoch are
+# reached soon, and the first batch is the largest of those looked at, so that variable lengths show their worst.
+import collections
+import time
+
+from . import record
+
+# Looking ahead ends early where all of this many batches are alike, where it costs too much time or too much host memory.
+ALIKE = 4
+LOOK_SECONDS = 10.0
+LOOK_BYTES = 512 << 20
+# An epoch that trains goes on until the optimizer has stepped twice (gradient accumulation), up to this many batches.
+MOST_BATCHES = 128
+
+_torch = None
+_current = None          # the iteration whose batch is in use
+_loaders = {}            # id(DataLoader) -> number, for notes
+_notes = {}              # number -> (batches given, batches there are or None)
+_trained_epochs = 0      # shortened iterations that ended with optimizer steps in them
+_shortened_training = False
+_steps_after = 0         # optimizer steps since the first of those ended
+
+
+def start(torch):
+    """Patches torch.utils.data.DataLoader. `torch` is the package."""
+    global _torch
+    _torch = torch
+    if record.setting("GPUMEM_SHIM_EPOCH_BATCHES", 6) <= 0:
+        return
+    from torch.utils.data import dataloader
+
+    base, original_iter = dataloader._BaseDataLoaderIter, dataloader.DataLoader.__iter__
+    original_next = base.__next__
+
+    def __iter__(self):
+        iterator = original_iter(self)
+        try:
+            # Persistent workers keep their iterator: each __iter__ begins a new epoch on it.
+            iterator.__dict__.pop("_gpumem_epoch", None)
+            epoch = _begin(self, original_next)
+            if epoch is not None:
+                iterator._gpumem_epoch = epoch
+        except Exception:
+            pass
+        return iterator
+
+    def __next__(self):
+        epoch = self.__dict__.get("_gpumem_epoch")
+        return original_next(self) if epoch is None else epoch.next(self)
+
+    dataloader.DataLoader.__iter__ = __iter__
+    base.__next__ = __next__
+
+
+def stepped():
+    """An optimizer has stepped."""
+    global _shortened_training, _steps_after
+    if _trained_epochs:
+        _steps_after += 1
+    if _current is not None and not _current.done:
+        _current.steps += 1
+        _shortened_training = True
+
+
+def whole_epoch_seen():
+    """True unless training runs over a shortened epoch whose end, and what follows it, has not been reached."""
+    return not _shortened_training or (_trained_epochs > 0 and _steps_after > 0)
+
+
+def write_notes():
+    for number, (given, total) in sorted(_notes.items()):
+        of = "" if total is None else " of %d" % total
+        record.note("epoch", "epochs of DataLoader %d were shortened to %d%s batches" % (number, given, of), batches=given, total=total)
+    _notes.clear()
+
+
+def _begin(loader, original_next):
+    if _torch.utils.data.get_worker_info() is not None:
+        return None
+    limit = record.setting("GPUMEM_SHIM_EPOCH_BATCHES", 6)
+    total = None
+    if not isinstance(loader.dataset, _torch.utils.data.IterableDataset):  # those remember being asked, and warn
+        try:
+            total = len(loader)
+        except Exception:
+            pass
+    if total is not None and total <= limit:
+        return None
+    first_time = id(loader) not in _loaders
+    number = _loaders.setdefault(id(loader), len(_loaders) + 1)
+    ahead = record.setting("GPUMEM_SHIM_LOOKAHEAD", 16) if first_time else 1
+    return _Epoch(number, total, limit, ahead, original_next)
+
+
+class _Epoch:
+    def __init__(self, number, total, limit, ahead, original_next):
+        self.number, self.total, self.limit, self.ahead = number, total, limit, ahead
+        self.original_next = original_next
+        self.batches = None  # looked at and not yet given
+        self.given = 0
+        self.steps = 0
+        self.done = False
+        self.nodes = _graph_nodes()
+
+    def next(self, iterator):
+        global _current, _trained_epochs
+        if self.done:
+            raise StopIteration
+        _current = self
+        if self.batches is None:
+            self.batches = _largest_first(iterator, self.original_next, self.ahead)
+        if self.given >= self.limit and (self.total is None or self.given < self.total) and self._may_end():
+            self.done = True
+            self.batches.clear()
+            if self.steps:
+                _trained_epochs += 1
+            _notes.setdefault(self.number, (self.given, self.total))
+            raise StopIteration
+        if self.batches:
+            batch = self.batches.popleft()
+        else:
+            try:
+                batch = self.original_next(iterator)
+            except StopIteration:
+                self.done = True
+                if self.steps:
+                    _trained_epochs += 1
+                raise
+        self.given += 1
+        return batch
+
+    def _may_end(self):
+        # No autograd graph was built since the epoch began: this is validation.
+        if self.nodes is None or _graph_nodes() == self.nodes:
+            return True
+        return self.steps >= 2 or self.given >= MOST_BATCHES
+
+
+def _graph_nodes():
+    try:
+        return _torch._C._autograd._get_sequence_nr()
+    except Exception:
+        return None
+
+
+def _largest_first(iterator, original_next, ahead):
+    """The next batches, at most `ahead`, the largest in front and the others in order. Empty where there are none."""
+    batches, sizes, kinds = collections.deque(), [], set()
+    began, held = time.monotonic(), 0
+    while len(batches) < ahead:
+        try:
+            batches.append(original_next(iterator))
+        except StopIteration:
+            break
+        if ahead == 1:
+            break
+        shapes = []
+        on_device = _shapes(batches[-1], shapes, 0)
+        sizes.append(sum(size for size, _ in shapes))
+        kinds.add(tuple(shape for _, shape in shapes))
+        held += sizes[-1]
+        if on_device or held > LOOK_BYTES or time.monotonic() - began > LOOK_SECONDS:
+            break
+        if len(batches) >= ALIKE and len(kinds) == 1:
+            break
+    if sizes:
+        largest = sizes.index(max(sizes))
+        if largest:
+            batch = batches[largest]
+            del batches[largest]
+            batches.appendleft(batch)
+    return batches
+
+
+def _shapes(value, found, depth):
+    """Adds (bytes, shape) of the tensors in a batch; True if any is on a device, where looking ahead would cost its memory."""
+    if depth > 4:
+        return False
+    if isinstance(value, _torch.Tensor):
+        try:
+            found.append((value.numel() * value.element_size(), tuple(value.shape)))
+            return value.is_cuda
+        except Exception:  # sparse, nested
+            return False
+    if isinstance(value, (str, bytes, int, float)) or value is None:
+        return False
+    if hasattr(value, "values") and hasattr(value, "keys"):
+        return any([_shapes(v, found, depth + 1) for v in value.values()])
+    if isinstance(value, (list, tuple, set)):
+        return any([_shapes(v, found, depth + 1) for v in value])
+    if hasattr(value, "__dict__"):
+        return any([_shapes(v, found, depth + 1) for v in vars(value).values()])
+    return False

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# Loads the compiled tracer (estimator/tracer) and has every thread of the program followed by it.
+import json
+import os
+
+from . import record
+
+_library = None
+
+
+def start(torch):
+    """Returns "active", or "absent: " and why."""
+    global _library
+    path = os.environ.get("GPUMEM_TRACER", "")
+    if not path:
+        return "absent: GPUMEM_TRACER is not set"
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(path)
+        library.gpumem_tracer_guesses.restype = ctypes.c_size_t
+        library.gpumem_tracer_start()
+        library.gpumem_tracer_follow()
+        _library = library
+        _follow_threads()
+        _let_through(torch, library.gpumem_tracer_key())
+    except Exception as error:
+        return "absent: %s" % error
+    try:
+        # The allocator exists only once CUDA is initialised.
+        torch.cuda._lazy_call(_record_allocator)
+    except Exception as error:
+        record.note("events", "allocator events are not recorded: %s" % error)
+    return "active"
+
+
+def _follow_threads():
+    # The dispatcher's keys are a thread's own; autograd hands them on to its threads, Python does not.
+    import threading
+
+    original = threading.Thread._bootstrap_inner
+
+    def _bootstrap_inner(self):
+        _library.gpumem_tracer_follow()
+        original(self)
+
+    threading.Thread._bootstrap_inner = _bootstrap_inner
+
+
+def _let_through(torch, key_number):
+    # Higher-order operators (torch.compile, flex_attention) look their keys up in Python and know no boxed fallback.
+    try:
+        key = torch._C.DispatchKey(key_number)
+        ops = torch._ops
+        ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
+        for op in list(ops._higher_order_ops.values()):
+            op.fallthrough(key)
+    except Exception as error:
+        record.note("tracer", "higher-order operators may fail with the tracer: %s" % error)
+
+
+def _record_allocator():
+    import ctypes
+
+    try:
+        why = ctypes.create_string_buffer(512)
+        if _library.gpumem_tracer_record(record.directory().encode(), why, len(why)):
+            record.note("events", "allocator events are not recorded: %s" % why.value.decode("utf-8", "replace"))
+    except Exception as error:
+        record.note("events", "allocator events are not recorded: %s" % error)
+
+
+def mark_step(number):
+    if _library is not None:
+        import ctypes
+
+        _library.gpumem_tracer_mark_step(ctypes.c_uint64(number))
+
+
+def guesses():
+    """A list of {"op", "kind", "count"}: kind is "size", "scalar" or "finite"."""
+    if _library is None:
+        return []
+    import ctypes
+
+    size = 1 << 16
+    while True:
+        text = ctypes.create_string_buffer(size)
+        needed = _library.gpumem_tracer_guesses(text, ctypes.c_size_t(size))
+        if needed <= size:
+            return json.loads(text.value.decode())
+        size = needed + 1024
