@@ -81,6 +81,14 @@ std::string value_text(const std::vector<std::string>& list) {
   return out + "]";
 }
 
+std::string value_text(const std::vector<VirtualGpus>& list) {
+  std::string out = "[";
+  for (const VirtualGpus& item : list) {
+    out += std::string(out.size() > 1 ? ", " : "") + "{gpu = " + quoted(item.gpu) + ", count = " + std::to_string(item.count) + "}";
+  }
+  return out + "]";
+}
+
 std::string alternatives(const std::vector<const char*>& words) {
   std::string out;
   for (const char* word : words) out += (out.empty() ? "" : ", ") + std::string(word);
@@ -175,6 +183,33 @@ class KeyReader {
     const auto seconds = parse_slurm_time(*text == "none" ? "UNLIMITED" : *text);
     if (!seconds) return reader_.complain(node, "'" + path_ + "': " + seconds.error().message);
     value.seconds = *seconds;
+  }
+
+  void read_member(const toml::node& node, std::vector<VirtualGpus>& value) {
+    constexpr char kForm[] = "a list as [{gpu = \"NVIDIA GeForce RTX 3060\", count = 2}]";
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return wrong_type(node, kForm);
+    std::vector<VirtualGpus> list;
+    for (const toml::node& item : *array) {
+      const toml::table* table = item.as_table();
+      if (table == nullptr) return wrong_type(item, kForm);
+      VirtualGpus gpus;
+      for (const auto& [name, field] : *table) {
+        const auto text = field.value_exact<std::string>();
+        const auto number = field.value_exact<std::int64_t>();
+        if (name.str() == "gpu" && text && !text->empty()) {
+          gpus.gpu = *text;
+        } else if (name.str() == "count" && number) {
+          if (!in_range(field, static_cast<double>(*number))) return;
+          gpus.count = *number;
+        } else {
+          return wrong_type(field, kForm);
+        }
+      }
+      if (gpus.gpu.empty()) return wrong_type(item, kForm);
+      list.push_back(std::move(gpus));
+    }
+    value = std::move(list);
   }
 
   Reader& reader_;

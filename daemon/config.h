@@ -82,9 +82,16 @@ struct PoolSection {
   bool reservations = false;
 };
 
+// `count` shared virtual GPUs of one model: what a node has instead of real ones, for demos and tests.
+struct VirtualGpus {
+  std::string gpu;  // as NVML prints it, or a unique part
+  std::int64_t count = 1;
+};
+
 // [node]: the node role. Its keys are those of daemon/node.
 struct NodeSection {
   bool enforce = true;
+  std::vector<VirtualGpus> virtual_gpus;  // empty: the node's GPUs are real
 };
 
 // Where a value came from: "default" or "FILE:LINE".

@@ -77,7 +77,9 @@ const std::vector<Key<PoolSection>>& pool_keys() {
 
 const std::vector<Key<NodeSection>>& node_keys() {
   static const std::vector<Key<NodeSection>> keys = {
-      {"enforce", &NodeSection::enforce, "", "Hold jobs to their limit.", {}},
+      {"enforce", &NodeSection::enforce, "", "Hold jobs to their limit; false: measure only.", {}},
+      {"virtual_gpus", &NodeSection::virtual_gpus, "",
+       "Shared virtual GPUs instead of real ones, for demos and tests: [{gpu = \"NAME\", count = 2}].", {}, 1, 16},
   };
   return keys;
 }

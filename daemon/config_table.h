@@ -13,7 +13,8 @@ namespace gpumem::config {
 // Which member of the section a key fills; its type decides what the file may hold.
 template <class Section>
 using Member = std::variant<std::string Section::*, bool Section::*, std::int64_t Section::*, double Section::*,
-                            std::vector<std::string> Section::*, Bytes Section::*, SlurmTime Section::*>;
+                            std::vector<std::string> Section::*, Bytes Section::*, SlurmTime Section::*,
+                            std::vector<VirtualGpus> Section::*>;
 
 template <class Section>
 struct Key {

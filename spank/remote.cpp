@@ -103,6 +103,8 @@ int remote_task_init_privileged(spank_t spank) {
   add_task(spank, &request);
   client::request_add_number(&request, field::kPid, static_cast<unsigned long long>(getpid()));
   add_item<uid_t>(spank, &request, field::kUserId, S_JOB_UID);
+  add_item<uint32_t>(spank, &request, field::kArrayJobId, S_JOB_ARRAY_ID);
+  add_item<uint32_t>(spank, &request, field::kArrayTaskId, S_JOB_ARRAY_TASK_ID);
   client::request_add(&request, field::kToken, task.token);
   client::request_add(&request, field::kShards, task.shards);
   client::request_add(&request, field::kGpus, task.gpus);
