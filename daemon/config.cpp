@@ -194,7 +194,8 @@ class KeyReader {
       const toml::table* table = item.as_table();
       if (table == nullptr) return wrong_type(item, kForm);
       VirtualGpus gpus;
-      for (const auto& [name, field] : *table) {
+      for (auto&& [name, value_node] : *table) {
+        const toml::node& field = value_node;
         const auto text = field.value_exact<std::string>();
         const auto number = field.value_exact<std::int64_t>();
         if (name.str() == "gpu" && text && !text->empty()) {
