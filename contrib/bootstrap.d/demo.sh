@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+command_demo() { die "not yet"; }
