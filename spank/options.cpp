@@ -44,6 +44,7 @@ struct spank_option g_option = {g_name, g_argument, g_usage, 1, 0, take};
 }  // namespace
 
 void option_register(spank_t spank) {
+  g_value = {Wish::none, 0, ""};
   if (spank_option_register(spank, &g_option) != ESPANK_SUCCESS) {
     slurm_error("gpumem: Slurm refused the option --gpumem: another plugin may have it");
   }

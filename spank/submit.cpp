@@ -23,6 +23,9 @@ namespace field = protocol::field;
 
 constexpr char kToken[] = "GPUMEM_TOKEN";
 
+// What the daemon has beyond the deadline that it is told: its "not ready in time, because …" is better than silence.
+constexpr double kGrace_s = 1;
+
 volatile sig_atomic_t g_interrupted = 0;
 
 void on_interrupt(int) { g_interrupted = 1; }
@@ -147,7 +150,7 @@ void submit(spank_t spank, Command command) {
   request_gather(&request, command, options, mode, slurm_version(spank), settings().timeout_s);
   Progress progress = {false};
   client::CallOptions call_options = {};
-  call_options.total_s = settings().timeout_s;
+  call_options.total_s = settings().timeout_s + kGrace_s;
   call_options.interrupted = &g_interrupted;
   if (isatty(STDERR_FILENO) && options.get("quiet") == nullptr) {
     call_options.progress = show_progress;
