@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# As much of torch as the shim touches, for tests without torch. Memory figures come from `torch.figures`.
+import os
+import types
+
+__version__ = "9.9.9+fake"
+version = types.SimpleNamespace(cuda=os.environ.get("FAKE_TORCH_CUDA") or None)
+figures = {"allocated": 0, "reserved": 0}
+
+
+class Tensor:
+    def __init__(self, length, is_cuda=False):
+        self.shape, self.is_cuda = (length,), is_cuda
+
+    def numel(self):
+        return self.shape[0]
+
+    def element_size(self):
+        return 4
+
+
+class _Autograd:
+    nodes = 0
+
+    @staticmethod
+    def _get_sequence_nr():
+        return _Autograd.nodes
+
+
+def _stats(device):
+    def entry(value):
+        return {"all": {"current": value, "peak": value}}
+
+    return {"allocated_bytes": entry(figures["allocated"]), "reserved_bytes": entry(figures["reserved"])}
+
+
+def _reset(device=None):
+    figures.update(allocated=0, reserved=0)
+
+
+_C = types.SimpleNamespace(_autograd=_Autograd, _cuda_memoryStats=_stats, _cuda_resetPeakMemoryStats=_reset)
+cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, _lazy_call=lambda call: call())
+backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: 91900))
+
+from . import optim, utils  # noqa: E402,F401
