@@ -1,0 +1,8 @@
+#!/bin/bash
+#SBATCH --job-name=unet
+#SBATCH --gres=gpu:1
+#SBATCH --time=00:10:00
+#SBATCH --output=%x-%j.out
+# SPDX-License-Identifier: Apache-2.0
+
+python unet.py
