@@ -37,7 +37,12 @@ int run(int argc, char** argv) {
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
     return "gpumem: " + std::string(error.what()) + "\nTry '" + failed->get_name() + " --help'.\n";
   });
+  add_estimate_command(app, invocation);
   add_gpus_command(app, invocation);
+  add_history_command(app, invocation);
+  add_show_command(app, invocation);
+  add_status_command(app, invocation);
+  add_margin_command(app, invocation);
 
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // as CLI11's vector form wants it
   try {
