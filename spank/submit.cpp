@@ -22,6 +22,7 @@ namespace {
 namespace field = protocol::field;
 
 constexpr char kToken[] = "GPUMEM_TOKEN";
+constexpr char kTokenOnNode[] = "SLURM_SPANK_GPUMEM_TOKEN";
 
 // What the daemon has beyond the deadline that it is told: its "not ready in time, because …" is better than silence.
 constexpr double kGrace_s = 1;
@@ -96,7 +97,16 @@ void explain(client::CallStatus status, const client::Reply& reply) {
   }
 }
 
-void carry_out(spank_t spank, const SlurmOptions& options, const client::Reply& reply) {
+// Links the job to its decision, whatever becomes of it: the node reads the token from the job's environment.
+void keep_token(spank_t spank, Command command, const char* token) {
+  if (spank_job_control_setenv(spank, kToken, token, 1) != ESPANK_SUCCESS) {
+    slurm_info("gpumem: Slurm did not take the decision's token: this job's outcome will be missing in the history");
+  }
+  // Of srun's own environment the steps of its job see all, of its job's SPANK environment nothing.
+  if (command == Command::srun) setenv(kTokenOnNode, token, 1);
+}
+
+void carry_out(spank_t spank, Command command, const SlurmOptions& options, const client::Reply& reply) {
   const char* type = client::reply_type(&reply);
   const char* action = client::reply_text(&reply, field::kAction);
   const char* token = client::reply_text(&reply, field::kToken);
@@ -113,16 +123,14 @@ void carry_out(spank_t spank, const SlurmOptions& options, const client::Reply& 
       return;
     }
   }
-  if (token != nullptr && *token != '\0' && spank_job_control_setenv(spank, kToken, token, 1) != ESPANK_SUCCESS) {
-    slurm_info("gpumem: Slurm did not take the decision's token: this job's outcome will be missing in the history");
-  }
+  if (token != nullptr && *token != '\0') keep_token(spank, command, token);
   if (line != nullptr && *line != '\0') slurm_info("gpumem: %s", line);
 }
 
 }  // namespace
 
 void forget_token(spank_t spank) {
-  unsetenv("SLURM_SPANK_GPUMEM_TOKEN");
+  unsetenv(kTokenOnNode);
   spank_job_control_unsetenv(spank, kToken);
 }
 
@@ -163,7 +171,7 @@ void submit(spank_t spank, Command command) {
     status = client::call(settings().socket, &request, &call_options, &reply);
   }
   clear_progress(progress);
-  if (status == client::CallStatus::ok) carry_out(spank, options, reply);
+  if (status == client::CallStatus::ok) carry_out(spank, command, options, reply);
   else explain(status, reply);
   client::reply_free(&reply);
   client::request_free(&request);

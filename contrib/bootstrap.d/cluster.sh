@@ -9,7 +9,11 @@ GPU_NAME="NVIDIA GeForce RTX 3060"
 GPU_TYPE=rtx3060
 GPUS=2
 
-installed_prefix() { cat "$STATE_DIR/prefix" 2>/dev/null || echo /usr/local; }
+# Where gpumem is installed: what the last build said, unless a test names its own.
+INSTALLED_PREFIX=''
+installed_prefix() {
+  if [ -n "$INSTALLED_PREFIX" ]; then echo "$INSTALLED_PREFIX"; else cat "$STATE_DIR/prefix" 2>/dev/null || echo /usr/local; fi
+}
 
 port_is_free() { ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
@@ -130,8 +134,7 @@ conf = "$CLUSTER/etc/slurm.conf"
 refresh_s = 60
 
 [node]
-virtual_gpu = "$GPU_NAME"
-virtual_gpus = $GPUS
+virtual_gpus = [{gpu = "$GPU_NAME", count = $GPUS}]
 
 [[pool]]
 name = "demo"

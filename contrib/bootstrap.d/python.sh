@@ -50,6 +50,7 @@ install_cudnn() {
   rm -rf "$target" "$target.new"
   mkdir -p "$target.new"
   quietly cudnn-unzip.log "unpacking cuDNN $CUDNN_VERSION" unzip -q "$wheel" 'nvidia/cudnn/lib/*' -d "$target.new" || return 1
+  mv "$target.new"/nvidia/cudnn/lib/* "$target.new/" && rm -rf "$target.new/nvidia"
   echo "$CUDNN_VERSION" >"$target.new/VERSION"
   mv "$target.new" "$target"
 }
