@@ -41,7 +41,7 @@ STRUCTS = {
 NVML_STRUCTS = {
     "NvmlMemory": "nvmlMemory_t", "NvmlMemoryV2": "nvmlMemory_v2_t", "NvmlProcessV1": "nvmlProcessInfo_v1_t",
     "NvmlProcessV2": "nvmlProcessInfo_v2_t", "NvmlPci": "nvmlPciInfo_t", "NvmlUtilization": "nvmlUtilization_t",
-    "NvmlBar1": "nvmlBAR1Memory_t", "NvmlPciLegacy": "nvmlPciInfo_v2_dummy",
+    "NvmlBar1": "nvmlBAR1Memory_t",
 }
 
 
@@ -108,8 +108,6 @@ def layouts(includes, nvml):
     text = without_comments(text_of(nvml))
     prints = []
     for ours, theirs in NVML_STRUCTS.items():
-        if theirs.endswith("dummy"):
-            continue
         prints.append('printf("SIZE(0, %s, %%zu)\\n", sizeof(%s));' % (ours, theirs))
         for name in field_names(text, theirs):
             prints.append('printf("FIELD(0, %s, %s, %%zu)\\n", offsetof(%s, %s));' % (ours, name, theirs, name))

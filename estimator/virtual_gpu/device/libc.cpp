@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// dlopen and dlsym at the versions that glibc has had since 2.2.5: a preload must resolve under every glibc of a job.
+// Part of libgpumem_vgpu.so, preloaded into jobs.
+
+#include <dlfcn.h>
+
+#include "estimator/virtual_gpu/internal.h"
+
+#if defined(__x86_64__)
+extern "C" {
+void *gpumem_dlopen(const char *, int);
+void *gpumem_dlsym(void *, const char *);
+}
+__asm__(".symver gpumem_dlopen,dlopen@GLIBC_2.2.5");
+__asm__(".symver gpumem_dlsym,dlsym@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+extern "C" {
+void *gpumem_dlopen(const char *, int);
+void *gpumem_dlsym(void *, const char *);
+}
+__asm__(".symver gpumem_dlopen,dlopen@GLIBC_2.17");
+__asm__(".symver gpumem_dlsym,dlsym@GLIBC_2.17");
+#else
+#error "name the first glibc of this architecture here"
+#endif
+
+namespace gpumem::virtual_gpu {
+
+void *open_library(const char *name, int flags) { return gpumem_dlopen(name, flags); }
+
+void *find_symbol(void *handle, const char *name) { return gpumem_dlsym(handle, name); }
+
+}  // namespace gpumem::virtual_gpu

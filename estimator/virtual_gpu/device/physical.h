@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory management: physical memory, address reservations, mappings (expandable segments). Part of libgpumem_vgpu.so.
+//
+// A physical allocation is charged when it is made and discharged when its handle has been released and its last mapping
+// is gone, as with the driver. A reservation is inaccessible address space; mapping makes its part readable and writable
+// (access rights are not kept apart), unmapping gives the pages back. One physical allocation mapped twice does not
+// share contents. Sizes and addresses are multiples of 2 MiB. Host memory (CU_MEM_LOCATION_TYPE_HOST…) costs no device memory.
+#pragma once
+
+#include "estimator/virtual_gpu/device/memory.h"
+
+namespace gpumem::virtual_gpu {
+
+struct Physical {
+  uint32_t kind;
+  int device;            // -1: host memory
+  size_t size;
+  uint32_t references;   // the handle's (one, plus retains) and one a mapping
+  cuda::PhysicalProperties properties;
+};
+
+Error reserve_addresses(uintptr_t *address, size_t bytes, size_t alignment, uintptr_t wish);
+Error free_addresses(uintptr_t address, size_t bytes);
+Error create_physical(Physical **handle, size_t bytes, const cuda::PhysicalProperties &properties);
+Physical *find_physical(uint64_t handle);
+void release_physical(Physical *physical);
+Error map_physical(uintptr_t address, size_t bytes, size_t offset, Physical *physical);
+Error unmap_physical(uintptr_t address, size_t bytes);
+bool is_mapped(uintptr_t address, size_t bytes);
+
+}  // namespace gpumem::virtual_gpu

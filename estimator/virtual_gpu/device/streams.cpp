@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, events, capture. Part of libgpumem_vgpu.so, preloaded into jobs. See Note [Simulated clock] in streams.h.
+
+#include "estimator/virtual_gpu/device/streams.h"
+
+#include "estimator/virtual_gpu/device/contents.h"
+#include "estimator/virtual_gpu/device/objects.h"
+
+namespace gpumem::virtual_gpu {
+namespace {
+
+uint64_t next_id = 1;
+
+uint64_t *clock_of(Stream stream) {
+  StreamObject *object = find_stream(stream);
+  if (object != nullptr) return &object->clock_ns;
+  return &state.devices[thread_state.device].clock_ns;
+}
+
+void advance(Stream stream, uint64_t by_ns) { __atomic_add_fetch(clock_of(stream), by_ns, __ATOMIC_RELAXED); }
+
+uint64_t take_id() { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
+
+}  // namespace
+
+StreamObject *find_stream(Stream stream) { return find<StreamObject>(stream, kStreamObject); }
+
+bool is_stream(Stream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2 || find_stream(stream) != nullptr; }
+
+Error check_stream(Stream stream) {
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return error;
+  return is_stream(stream) ? cuda::kSuccess : cuda::kInvalidHandle;
+}
+
+Error create_stream(unsigned flags, int priority, Stream *stream) {
+  if (stream == nullptr) return cuda::kInvalidValue;
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return error;
+  StreamObject *object = make<StreamObject>(kStreamObject);
+  if (object == nullptr) return cuda::kOperatingSystem;
+  object->device = thread_state.device;
+  object->flags = flags;
+  object->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+  object->id = take_id();
+  *stream = object;
+  return cuda::kSuccess;
+}
+
+Error destroy_stream(Stream stream) {
+  StreamObject *object = find_stream(stream);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  delete_object(object);
+  return cuda::kSuccess;
+}
+
+Error create_event(unsigned flags, void **event) {
+  if (event == nullptr) return cuda::kInvalidValue;
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return error;
+  Event *object = make<Event>(kEventObject);
+  if (object == nullptr) return cuda::kOperatingSystem;
+  object->device = thread_state.device;
+  object->flags = flags;
+  *event = object;
+  return cuda::kSuccess;
+}
+
+Error destroy_event(void *event) {
+  Event *object = find<Event>(event, kEventObject);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  delete_object(object);
+  return cuda::kSuccess;
+}
+
+Error record_event(void *event, Stream stream) {
+  Event *object = find<Event>(event, kEventObject);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  const StreamObject *owner = find_stream(stream);
+  object->capture = owner != nullptr ? active_capture(owner) : nullptr;
+  object->capture_id = object->capture != nullptr ? owner->capture_id : 0;
+  uint64_t *clock = clock_of(stream);
+  const uint64_t now = now_ns();
+  uint64_t time = __atomic_load_n(clock, __ATOMIC_RELAXED);
+  // The device cannot have begun before the host asked. Nor may queued time run away from it: an hour of launches in
+  // a second would make the next idle gap look negative.
+  if (time < now) time = now;
+  __atomic_store_n(clock, time + 1, __ATOMIC_RELAXED);
+  object->time_ns = time;
+  object->recorded = 1;
+  return cuda::kSuccess;
+}
+
+Error wait_event(Stream stream, const void *event) {
+  const Event *object = find<Event>(event, kEventObject);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  StreamObject *waiting = find_stream(stream);
+  if (waiting != nullptr && object->capture != nullptr && object->capture->open_capture == object->capture_id) {
+    waiting->capture = object->capture;
+    waiting->capture_id = object->capture_id;
+  } else if (object->recorded) {
+    uint64_t *clock = clock_of(stream);
+    if (__atomic_load_n(clock, __ATOMIC_RELAXED) < object->time_ns) __atomic_store_n(clock, object->time_ns, __ATOMIC_RELAXED);
+  }
+  return cuda::kSuccess;
+}
+
+Error elapsed_ms(float *milliseconds, const void *start, const void *end) {
+  const Event *from = find<Event>(start, kEventObject), *to = find<Event>(end, kEventObject);
+  if (milliseconds == nullptr) return cuda::kInvalidValue;
+  constexpr uint32_t kDisableTiming = 2;  // cudaEventDisableTiming
+  if (from == nullptr || to == nullptr || !from->recorded || !to->recorded || ((from->flags | to->flags) & kDisableTiming))
+    return cuda::kInvalidHandle;
+  const double ns = to->time_ns >= from->time_ns ? static_cast<double>(to->time_ns - from->time_ns)
+                                                 : -static_cast<double>(from->time_ns - to->time_ns);
+  *milliseconds = static_cast<float>((ns == 0 ? 1 : ns) * 1e-6);
+  return cuda::kSuccess;
+}
+
+Graph *new_graph() {
+  Graph *graph = make<Graph>(kGraphObject);
+  if (graph != nullptr) graph->id = take_id();
+  return graph;
+}
+
+Graph *active_capture(const StreamObject *stream) {
+  Graph *graph = find<Graph>(stream->capture, kGraphObject);
+  return graph != nullptr && graph->open_capture != 0 && graph->open_capture == stream->capture_id ? graph : nullptr;
+}
+
+Error begin_capture(Stream stream, int mode, Graph *into) {
+  StreamObject *object = find_stream(stream);
+  if (object == nullptr) return is_stream(stream) ? cuda::kStreamCaptureUnsupported : cuda::kInvalidHandle;
+  if (active_capture(object) != nullptr) return cuda::kInvalidValue;
+  Graph *graph = into != nullptr ? into : new_graph();
+  if (graph == nullptr) return cuda::kOperatingSystem;
+  object->capture_id = take_id();
+  object->capture_mode = mode;
+  object->capture = graph;
+  graph->open_capture = object->capture_id;
+  return cuda::kSuccess;
+}
+
+Error end_capture(Stream stream, Graph **graph) {
+  StreamObject *object = find_stream(stream);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  Graph *filled = active_capture(object);
+  if (filled == nullptr) return cuda::kStreamCaptureUnmatched;
+  filled->open_capture = 0;  // ends it for every stream that had joined
+  object->capture = nullptr;
+  if (graph != nullptr) *graph = filled;
+  return cuda::kSuccess;
+}
+
+bool is_capturing(Stream stream) {
+  const StreamObject *object = find_stream(stream);
+  return object != nullptr && object->capture != nullptr && active_capture(object) != nullptr;
+}
+
+void queue_work(Stream stream) {
+  StreamObject *object = find_stream(stream);
+  Graph *graph = object != nullptr && object->capture != nullptr ? active_capture(object) : nullptr;
+  if (graph != nullptr)
+    ++graph->nodes;
+  else
+    advance(stream, kLaunchNs);
+}
+
+void count_launch(Stream stream) {
+  queue_work(stream);
+  contents_after_launch();
+  book::count_launch(&state.book);
+}
+
+Error launch_graph(GraphExec *graph, Stream stream) {
+  advance(stream, kLaunchNs * (graph->nodes + 1));
+  contents_after_launch();
+  book::count_launch(&state.book);
+  return cuda::kSuccess;
+}
+
+}  // namespace gpumem::virtual_gpu

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, events, the simulated clock, stream capture and graphs. Part of libgpumem_vgpu.so.
+//
+// Note [Simulated clock]
+// Work completes as soon as it is queued. So that times stay plausible, each stream has a clock: queued work adds a
+// nominal time (kLaunchNs), and never lags behind the host's monotonic clock when an event is recorded. Elapsed times
+// are differences of these, at least a nanosecond apart. Nothing waits.
+//
+// Capture records how many nodes a stream's work would make; graphs are replayed as that many launches of nothing.
+// Handles are objects of objects.h; 0, 1 and 2 are CUDA's default, legacy and per-thread streams.
+#pragma once
+
+#include "estimator/virtual_gpu/device/state.h"
+
+namespace gpumem::virtual_gpu {
+
+constexpr uint64_t kLaunchNs = 4000;  // typical launch-bound kernel time; only plausibility hangs on it
+
+struct Graph {
+  uint32_t kind;
+  uint32_t nodes;
+  uint64_t id;
+  uint64_t open_capture;  // id of the capture that fills it; 0: none
+};
+
+struct StreamObject {
+  uint32_t kind;
+  int device;
+  int priority;
+  uint32_t flags;
+  uint64_t clock_ns;
+  uint64_t id;
+  Graph *capture;        // see active_capture()
+  uint64_t capture_id;
+  int capture_mode;
+};
+
+struct Event {
+  uint32_t kind;
+  int device;
+  uint32_t flags;
+  uint32_t recorded;
+  uint64_t time_ns;
+  Graph *capture;        // recorded in a capturing stream: a stream that waits for it joins the capture
+  uint64_t capture_id;
+};
+
+struct GraphExec {
+  uint32_t kind;
+  uint32_t nodes;
+};
+
+// The stream's object; nullptr for the default streams and for what is no stream (is_stream tells them apart).
+StreamObject *find_stream(Stream stream);
+bool is_stream(Stream stream);
+// Checks the stream; the Error every call with a stream begins with.
+Error check_stream(Stream stream);
+
+Error create_stream(unsigned flags, int priority, Stream *stream);
+Error destroy_stream(Stream stream);
+Error create_event(unsigned flags, void **event);
+Error destroy_event(void *event);
+Error record_event(void *event, Stream stream);
+Error wait_event(Stream stream, const void *event);
+Error elapsed_ms(float *milliseconds, const void *start, const void *end);
+
+// The graph that the stream's capture is filling, or nullptr.
+Graph *active_capture(const StreamObject *stream);
+Error begin_capture(Stream stream, int mode, Graph *into);
+Error end_capture(Stream stream, Graph **graph);
+// Queues work that is no kernel (copies, fills, host functions): a node when capturing.
+void queue_work(Stream stream);
+Error launch_graph(GraphExec *graph, Stream stream);
+Graph *new_graph();
+
+}  // namespace gpumem::virtual_gpu

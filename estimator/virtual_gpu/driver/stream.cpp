@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA driver: streams, events, capture, graphs, launches. Part of libgpumem_vgpu.so, preloaded into jobs.
+
+#include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/pools.h"
+#include "estimator/virtual_gpu/driver/driver.h"
+
+GPUMEM_EXPORT int cuStreamCreate(Stream *stream, unsigned flags) { return create_stream(flags, 0, stream); }
+GPUMEM_EXPORT int cuStreamCreateWithPriority(Stream *stream, unsigned flags, int priority) { return create_stream(flags, priority, stream); }
+GPUMEM_EXPORT int cuStreamDestroy_v2(Stream stream) { return destroy_stream(stream); }
+GPUMEM_EXPORT int cuStreamQuery(Stream stream) { return check_stream(stream); }
+DRIVER_ALIAS(cuStreamQuery_ptsz, cuStreamQuery);
+GPUMEM_EXPORT int cuStreamSynchronize(Stream stream) {
+  const Error error = check_stream(stream);
+  if (error == cuda::kSuccess) trim_all_pools();
+  return error;
+}
+DRIVER_ALIAS(cuStreamSynchronize_ptsz, cuStreamSynchronize);
+GPUMEM_EXPORT int cuStreamWaitEvent(Stream stream, void *event, unsigned) { return wait_event(stream, event); }
+DRIVER_ALIAS(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);
+GPUMEM_EXPORT int cuStreamGetPriority(Stream stream, int *priority) {
+  const StreamObject *object = find_stream(stream);
+  *priority = object != nullptr ? object->priority : 0;
+  return check_stream(stream);
+}
+DRIVER_ALIAS(cuStreamGetPriority_ptsz, cuStreamGetPriority);
+GPUMEM_EXPORT int cuStreamGetFlags(Stream stream, unsigned *flags) {
+  const StreamObject *object = find_stream(stream);
+  *flags = object != nullptr ? object->flags : 0;
+  return check_stream(stream);
+}
+DRIVER_ALIAS(cuStreamGetFlags_ptsz, cuStreamGetFlags);
+GPUMEM_EXPORT int cuStreamGetId(Stream stream, unsigned long long *id) {
+  const StreamObject *object = find_stream(stream);
+  *id = object != nullptr ? object->id + 2 : reinterpret_cast<uintptr_t>(stream);
+  return check_stream(stream);
+}
+DRIVER_ALIAS(cuStreamGetId_ptsz, cuStreamGetId);
+GPUMEM_EXPORT int cuStreamGetCtx(Stream stream, void **context) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  const StreamObject *object = find_stream(stream);
+  *context = primary_context(object != nullptr ? object->device : thread_state.device);
+  return cuda::kSuccess;
+}
+DRIVER_ALIAS(cuStreamGetCtx_ptsz, cuStreamGetCtx);
+GPUMEM_EXPORT int cuStreamAddCallback(Stream stream, void (*function)(Stream, int, void *), void *data, unsigned) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  queue_work(stream);
+  function(stream, cuda::kSuccess, data);
+  return cuda::kSuccess;
+}
+DRIVER_ALIAS(cuStreamAddCallback_ptsz, cuStreamAddCallback);
+GPUMEM_EXPORT int cuLaunchHostFunc(Stream stream, void (*function)(void *), void *data) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  queue_work(stream);
+  if (!is_capturing(stream)) function(data);
+  return cuda::kSuccess;
+}
+DRIVER_ALIAS(cuLaunchHostFunc_ptsz, cuLaunchHostFunc);
+
+GPUMEM_EXPORT int cuEventCreate(void **event, unsigned flags) { return create_event(flags, event); }
+GPUMEM_EXPORT int cuEventDestroy_v2(void *event) { return destroy_event(event); }
+GPUMEM_EXPORT int cuEventRecord(void *event, Stream stream) { return record_event(event, stream); }
+DRIVER_ALIAS(cuEventRecord_ptsz, cuEventRecord);
+GPUMEM_EXPORT int cuEventRecordWithFlags(void *event, Stream stream, unsigned) { return record_event(event, stream); }
+DRIVER_ALIAS(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags);
+GPUMEM_EXPORT int cuEventQuery(void *event) { return find<Event>(event, kEventObject) != nullptr ? cuda::kSuccess : cuda::kInvalidHandle; }
+GPUMEM_EXPORT int cuEventSynchronize(void *event) { return cuEventQuery(event); }
+GPUMEM_EXPORT int cuEventElapsedTime(float *milliseconds, void *start, void *end) { return elapsed_ms(milliseconds, start, end); }
+DRIVER_ALIAS(cuEventElapsedTime_v2, cuEventElapsedTime);
+
+GPUMEM_EXPORT int cuStreamBeginCapture_v2(Stream stream, int mode) {
+  const Error error = check_stream(stream);
+  return error != cuda::kSuccess ? error : begin_capture(stream, mode, nullptr);
+}
+DRIVER_ALIAS(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2);
+GPUMEM_EXPORT int cuStreamEndCapture(Stream stream, void **graph) {
+  Graph *made = nullptr;
+  const Error error = end_capture(stream, &made);
+  if (graph != nullptr) *graph = made;
+  return error;
+}
+DRIVER_ALIAS(cuStreamEndCapture_ptsz, cuStreamEndCapture);
+GPUMEM_EXPORT int cuStreamIsCapturing(Stream stream, int *status) {
+  *status = is_capturing(stream) ? cuda::kCaptureActive : cuda::kCaptureNone;
+  return check_stream(stream);
+}
+DRIVER_ALIAS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing);
+static int capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, size_t *count) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  const StreamObject *object = find_stream(stream);
+  Graph *filling = object != nullptr ? active_capture(object) : nullptr;
+  *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;
+  if (filling == nullptr) return cuda::kSuccess;
+  if (id != nullptr) *id = object->capture_id;
+  if (graph != nullptr) *graph = filling;
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (count != nullptr) *count = 0;
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cuStreamGetCaptureInfo_v2(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, size_t *count) {
+  return capture_info(stream, status, id, graph, dependencies, count);
+}
+DRIVER_ALIAS(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo_v2);
+GPUMEM_EXPORT int cuStreamGetCaptureInfo_v3(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, const void **edges, size_t *count) {
+  if (edges != nullptr) *edges = nullptr;
+  return capture_info(stream, status, id, graph, dependencies, count);
+}
+DRIVER_ALIAS(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3);
+GPUMEM_EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
+  const int old = thread_state.capture_mode;
+  thread_state.capture_mode = *mode;
+  *mode = old;
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) {
+  const Graph *source = find<Graph>(graph, kGraphObject);
+  if (source == nullptr) return cuda::kInvalidValue;
+  GraphExec *made = make<GraphExec>(kGraphExecObject);
+  if (made == nullptr) return cuda::kOperatingSystem;
+  made->nodes = source->nodes;
+  *exec = made;
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cuGraphLaunch(void *exec, Stream stream) {
+  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
+  const Error error = check_stream(stream);
+  return error != cuda::kSuccess ? error : object == nullptr ? cuda::kInvalidValue : launch_graph(object, stream);
+}
+DRIVER_ALIAS(cuGraphLaunch_ptsz, cuGraphLaunch);
+GPUMEM_EXPORT int cuGraphDestroy(void *graph) {
+  Graph *object = find<Graph>(graph, kGraphObject);
+  if (object == nullptr) return cuda::kInvalidValue;
+  delete_object(object);
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cuGraphExecDestroy(void *exec) {
+  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
+  if (object == nullptr) return cuda::kInvalidValue;
+  delete_object(object);
+  return cuda::kSuccess;
+}
+
+// --- Launches ---
+
+static int launch(const void *function, Stream stream) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  if (function == nullptr) return cuda::kInvalidValue;
+  count_launch(stream);
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cuLaunchKernel(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream stream, void **, void **) {
+  return launch(function, stream);
+}
+DRIVER_ALIAS(cuLaunchKernel_ptsz, cuLaunchKernel);
+GPUMEM_EXPORT int cuLaunchCooperativeKernel(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream stream, void **) {
+  return launch(function, stream);
+}
+DRIVER_ALIAS(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel);
+GPUMEM_EXPORT int cuLaunchKernelEx(const cuda::DriverLaunchConfiguration *configuration, void *function, void **, void **) {
+  return configuration == nullptr ? cuda::kInvalidValue : launch(function, configuration->hStream);
+}
+DRIVER_ALIAS(cuLaunchKernelEx_ptsz, cuLaunchKernelEx);
+// A flag that device work would write once earlier work is done: it is done.
+GPUMEM_EXPORT int cuStreamWriteValue32_v2(Stream stream, uint64_t to, uint32_t value, unsigned) {
+  const Error error = check_stream(stream);
+  if (error == cuda::kSuccess) __atomic_store_n(reinterpret_cast<uint32_t *>(to), value, __ATOMIC_SEQ_CST);
+  return error;
+}
+DRIVER_ALIAS(cuStreamWriteValue32_v2_ptsz, cuStreamWriteValue32_v2);

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA runtime: stream capture and graphs, captured and replayed as nothing. Part of libgpumem_vgpu.so, preloaded into jobs.
+
+#include <stdio.h>
+
+#include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/runtime/runtime.h"
+
+GPUMEM_EXPORT int cudaStreamBeginCapture(Stream stream, int mode) {
+  const Error error = check_stream(stream);
+  return done(error != cuda::kSuccess ? error : begin_capture(stream, mode, nullptr));
+}
+GPUMEM_EXPORT int cudaStreamBeginCaptureToGraph(Stream stream, void *graph, const void *, const void *, size_t, int mode) {
+  const Error error = check_stream(stream);
+  Graph *into = find<Graph>(graph, kGraphObject);
+  if (error == cuda::kSuccess && into == nullptr) return done(cuda::kInvalidValue);
+  return done(error != cuda::kSuccess ? error : begin_capture(stream, mode, into));
+}
+GPUMEM_EXPORT int cudaStreamEndCapture(Stream stream, void **graph) {
+  Graph *made = nullptr;
+  const Error error = end_capture(stream, &made);
+  if (graph != nullptr) *graph = made;
+  return done(error);
+}
+
+GPUMEM_EXPORT int cudaStreamIsCapturing(Stream stream, int *status) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return done(error);
+  *status = is_capturing(stream) ? cuda::kCaptureActive : cuda::kCaptureNone;
+  return cuda::kSuccess;
+}
+
+GPUMEM_EXPORT int cudaThreadExchangeStreamCaptureMode(int *mode) {
+  if (mode == nullptr || *mode < 0 || *mode > 2) return done(cuda::kInvalidValue);
+  const int old = thread_state.capture_mode;
+  thread_state.capture_mode = *mode;
+  *mode = old;
+  return cuda::kSuccess;
+}
+
+// Any output but the status may be null. A capture has no dependencies to tell of: nodes are only counted.
+static int capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
+                        const void **edges, size_t *count) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return done(error);
+  const StreamObject *object = find_stream(stream);
+  Graph *filling = object != nullptr ? active_capture(object) : nullptr;
+  *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;
+  if (filling == nullptr) return cuda::kSuccess;
+  if (id != nullptr) *id = object->capture_id;
+  if (graph != nullptr) *graph = filling;
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (edges != nullptr) *edges = nullptr;
+  if (count != nullptr) *count = 0;
+  return cuda::kSuccess;
+}
+VERSIONED(cudaStreamGetCaptureInfo, CUDA11) int capture_info_11(Stream stream, int *status, unsigned long long *id) {
+  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
+}
+VERSIONED(cudaStreamGetCaptureInfo, CUDA12) int capture_info_12(Stream stream, int *status, unsigned long long *id) {
+  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
+}
+VERSIONED(cudaStreamGetCaptureInfo, CUDA13)
+int capture_info_13(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
+                    const void **edges, size_t *count) {
+  return capture_info(stream, status, id, graph, dependencies, edges, count);
+}
+GPUMEM_EXPORT int cudaStreamGetCaptureInfo_v2(Stream stream, int *status, unsigned long long *id, void **graph,
+                                              const void ***dependencies, size_t *count) {
+  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
+}
+GPUMEM_EXPORT int cudaStreamGetCaptureInfo_v3(Stream stream, int *status, unsigned long long *id, void **graph,
+                                              const void ***dependencies, const void **edges, size_t *count) {
+  return capture_info(stream, status, id, graph, dependencies, edges, count);
+}
+// Signatures differ by generation only in arguments that are not looked at.
+GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies(Stream stream) { return done(check_stream(stream)); }
+GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies_v2(Stream stream) { return done(check_stream(stream)); }
+
+GPUMEM_EXPORT int cudaGraphCreate(void **graph, unsigned) {
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return done(error);
+  *graph = new_graph();
+  return *graph != nullptr ? cuda::kSuccess : done(cuda::kOperatingSystem);
+}
+
+GPUMEM_EXPORT int cudaGraphClone(void **clone, void *graph) {
+  const Graph *source = find<Graph>(graph, kGraphObject);
+  if (source == nullptr) return done(cuda::kInvalidValue);
+  Graph *made = new_graph();
+  if (made == nullptr) return done(cuda::kOperatingSystem);
+  made->nodes = source->nodes;
+  *clone = made;
+  return cuda::kSuccess;
+}
+
+GPUMEM_EXPORT int cudaGraphDestroy(void *graph) {
+  Graph *object = find<Graph>(graph, kGraphObject);
+  if (object == nullptr) return done(cuda::kInvalidValue);
+  delete_object(object);
+  return cuda::kSuccess;
+}
+
+static int instantiate(void **exec, void *graph) {
+  const Graph *source = find<Graph>(graph, kGraphObject);
+  if (source == nullptr || exec == nullptr) return done(cuda::kInvalidValue);
+  GraphExec *made = make<GraphExec>(kGraphExecObject);
+  if (made == nullptr) return done(cuda::kOperatingSystem);
+  made->nodes = source->nodes;
+  *exec = made;
+  return cuda::kSuccess;
+}
+// CUDA 11: (exec, graph, error node, log, size); 12 and 13: (exec, graph, flags).
+GPUMEM_EXPORT int cudaGraphInstantiate(void **exec, void *graph) { return instantiate(exec, graph); }
+GPUMEM_EXPORT int cudaGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) { return instantiate(exec, graph); }
+GPUMEM_EXPORT int cudaGraphInstantiateWithParams(void **exec, void *graph, cuda::GraphInstantiateParameters *parameters) {
+  parameters->errNode_out = nullptr;
+  parameters->result_out = 0;
+  return instantiate(exec, graph);
+}
+GPUMEM_EXPORT int cudaGraphUpload(void *exec, Stream stream) {
+  if (find<GraphExec>(exec, kGraphExecObject) == nullptr) return done(cuda::kInvalidValue);
+  return done(check_stream(stream));
+}
+GPUMEM_EXPORT int cudaGraphLaunch(void *exec, Stream stream) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return done(error);
+  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
+  return done(object == nullptr ? cuda::kInvalidValue : launch_graph(object, stream));
+}
+GPUMEM_EXPORT int cudaGraphExecDestroy(void *exec) {
+  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
+  if (object == nullptr) return done(cuda::kInvalidValue);
+  delete_object(object);
+  return cuda::kSuccess;
+}
+
+static Error update_exec(void *exec, void *graph) {
+  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
+  const Graph *source = find<Graph>(graph, kGraphObject);
+  if (object == nullptr || source == nullptr) return cuda::kInvalidValue;
+  object->nodes = source->nodes;
+  return cuda::kSuccess;
+}
+VERSIONED(cudaGraphExecUpdate, CUDA11) int exec_update_11(void *exec, void *graph, void **error_node, int *result) {
+  *error_node = nullptr;
+  *result = 0;
+  return done(update_exec(exec, graph));
+}
+static int exec_update_12(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+  *result = {};
+  return done(update_exec(exec, graph));
+}
+VERSIONED(cudaGraphExecUpdate, CUDA12) int graph_exec_update_12(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+  return exec_update_12(exec, graph, result);
+}
+VERSIONED(cudaGraphExecUpdate, CUDA13) int graph_exec_update_13(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+  return exec_update_12(exec, graph, result);
+}
+
+// Nodes have no identity of their own: the handles only number them, and their dependencies are none.
+static int get_nodes(void *graph, void **nodes, size_t *count) {
+  const Graph *object = find<Graph>(graph, kGraphObject);
+  if (object == nullptr || count == nullptr) return done(cuda::kInvalidValue);
+  if (nodes == nullptr) {
+    *count = object->nodes;
+    return cuda::kSuccess;
+  }
+  for (size_t n = 0; n < *count; ++n) nodes[n] = n < object->nodes ? reinterpret_cast<void *>((object->id << 24) + n + 16) : nullptr;
+  if (*count > object->nodes) *count = object->nodes;
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cudaGraphGetNodes(void *graph, void **nodes, size_t *count) { return get_nodes(graph, nodes, count); }
+GPUMEM_EXPORT int cudaGraphGetRootNodes(void *graph, void **nodes, size_t *count) { return get_nodes(graph, nodes, count); }
+GPUMEM_EXPORT int cudaGraphNodeGetType(void *, int *type) {
+  *type = 0;  // cudaGraphNodeTypeKernel
+  return cuda::kSuccess;
+}
+VERSIONED(cudaGraphNodeGetDependencies, CUDA11) int node_dependencies_11(void *, void **, size_t *count) {
+  *count = 0;
+  return cuda::kSuccess;
+}
+VERSIONED(cudaGraphNodeGetDependencies, CUDA12) int node_dependencies_12(void *, void **, size_t *count) {
+  *count = 0;
+  return cuda::kSuccess;
+}
+VERSIONED(cudaGraphNodeGetDependencies, CUDA13) int node_dependencies_13(void *, void **, void *, size_t *count) {
+  *count = 0;
+  return cuda::kSuccess;
+}
+
+GPUMEM_EXPORT int cudaGraphDebugDotPrint(void *graph, const char *path, unsigned) {
+  const Graph *object = find<Graph>(graph, kGraphObject);
+  if (object == nullptr || path == nullptr) return done(cuda::kInvalidValue);
+  FILE *file = fopen(path, "we");
+  if (file == nullptr) return done(cuda::kOperatingSystem);
+  fprintf(file, "digraph dot {\n  label=\"virtual GPU: %u nodes, not recorded one by one\"\n}\n", object->nodes);
+  fclose(file);
+  return cuda::kSuccess;
+}
+
+// User objects exist only to call a destructor when their last reference goes.
+struct UserObject {
+  uint32_t kind;
+  uint32_t references;
+  void (*destroy)(void *);
+  void *data;
+};
+GPUMEM_EXPORT int cudaUserObjectCreate(void **object, void *data, void (*destroy)(void *), unsigned references, unsigned) {
+  UserObject *made = make<UserObject>(kUserObject);
+  if (made == nullptr) return done(cuda::kOperatingSystem);
+  made->references = references;
+  made->destroy = destroy;
+  made->data = data;
+  *object = made;
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cudaUserObjectRetain(void *handle, unsigned count) {
+  UserObject *object = find<UserObject>(handle, kUserObject);
+  if (object == nullptr) return done(cuda::kInvalidValue);
+  __atomic_add_fetch(&object->references, count, __ATOMIC_RELAXED);
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cudaUserObjectRelease(void *handle, unsigned count) {
+  UserObject *object = find<UserObject>(handle, kUserObject);
+  if (object == nullptr) return done(cuda::kInvalidValue);
+  if (__atomic_sub_fetch(&object->references, count, __ATOMIC_RELAXED) != 0) return cuda::kSuccess;
+  void (*destroy)(void *) = object->destroy;
+  void *data = object->data;
+  delete_object(object);
+  destroy(data);
+  return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cudaGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags) {
+  if (find<Graph>(graph, kGraphObject) == nullptr) return done(cuda::kInvalidValue);
+  return flags & 1 ? static_cast<int>(cuda::kSuccess) : cudaUserObjectRetain(object, count);  // 1: the reference moves
+}
+GPUMEM_EXPORT int cudaGraphReleaseUserObject(void *graph, void *object, unsigned count) {
+  if (find<Graph>(graph, kGraphObject) == nullptr) return done(cuda::kInvalidValue);
+  return cudaUserObjectRelease(object, count);
+}
