@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""make bench: what gpumem costs a user, measured side by side in one run on this machine.
+
+Every figure is a median of interleaved repetitions with the goal beside it. A missed goal fails nothing; what could not be
+measured is said and ends with status 1. Python's standard library only; the ResNet-50 runs need BENCH_PYTHON's torch.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+USER = "gpumem-demo"  # contrib/bootstrap's ordinary user
+
+
+class Failed(Exception):
+    """A measurement that could not be made, and why."""
+
+
+def run(command, **options):
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, **options)
+    except OSError as error:
+        raise Failed(f"{command[0]}: {error.strerror}") from error
+    seconds = time.perf_counter() - start
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)[:200]}: exit status {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return seconds, done
+
+
+def quartiles(seconds):
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
+    return low, high
+
+
+def show(what, ours, base, ours_name, base_name, unit, goal):
+    """`goal` is (limit of the difference in s, its text) or None."""
+    scale = {"ms": 1e3, "s": 1.0}[unit]
+    median, base_median = statistics.median(ours), statistics.median(base)
+    more = median - base_median
+    print(f"\n{what}")
+    for name, seconds in ((ours_name, ours), (base_name, base)):
+        low, high = quartiles(seconds)
+        print(f"  {name:<34} {statistics.median(seconds) * scale:9.2f} {unit}   "
+              f"(quartiles {low * scale:.2f} to {high * scale:.2f}, {len(seconds)} times)")
+    verdict = ""
+    if goal:
+        verdict = f"   goal: at most {goal[1]} more: {'met' if more <= goal[0] else 'MISSED'}"
+    print(f"  ratio {median / base_median:.3f}, difference {more * scale:+.2f} {unit}{verdict}", flush=True)
+
+
+def machine():
+    model = "unknown"
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    load = os.getloadavg()[0]
+    return f"{len(os.sched_getaffinity(0))} cores, {model}; load {load:.1f} before the run"
+
+
+def bench_submit(options):
+    """sbatch with the plugin against sbatch without it, on the cluster that contrib/bootstrap starts."""
+    if os.geteuid() != 0:
+        raise Failed("starting the cluster of contrib/bootstrap needs root")
+    run([options.bootstrap, "start"])
+    with open(os.path.join(HERE, "submit.py"), encoding="utf-8") as file:
+        program = file.read()
+    # Into a place that the ordinary user can read, wherever the source tree is.
+    folder = "/tmp/gpumem-bench"
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    shutil.copy(os.path.join(HERE, "resnet50.py"), folder)
+    try:
+        arguments = json.dumps({"repetitions": options.repetitions, "python": options.python, "program": f"{folder}/resnet50.py"})
+        _, done = run([options.bootstrap, "run", "-u", USER, "--", "/usr/bin/python3", "-c", program, arguments], cwd="/")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    show("sbatch of a job without a GPU", result["plain"]["with"], result["plain"]["without"], "with the plugin", "without it",
+         "ms", (0.001, "1 ms"))
+    show("sbatch --gres=gpu:1, submitted before (cached decision)", result["cached"]["with"], result["cached"]["without"],
+         "with the plugin", "without it", "ms", (0.020, "20 ms"))
+    print(f"  gpumem said: {result['line']}")
+
+
+def step_seconds(output):
+    found = re.search(r"median_step_s=([0-9.]+)", output)
+    if not found:
+        raise Failed(f"resnet50.py did not print its step: {output.strip()[-300:]}")
+    return float(found.group(1))
+
+
+def bench_step(options):
+    """A ResNet-50 training step, batch 32, on the virtual GPU against the same step on the CPU."""
+    virtual, cpu = [], []
+    program = os.path.join(HERE, "resnet50.py")
+    for number in range(options.rounds):
+        _, done = run([options.gpumem, "estimate", "--json", "--full", "--gpu", options.gpu, "--", options.python, program, "cuda",
+                       "--steps", "20"])
+        virtual.append(step_seconds(done.stderr))
+        if number < 2:  # seconds a step
+            _, done = run([options.python, program, "cpu", "--steps", "2", "--warm-up", "1"])
+            cpu.append(step_seconds(done.stdout))
+    show("ResNet-50 step, batch 32, 224x224, fp32", virtual, cpu, "on the virtual GPU", "on the CPU", "ms", None)
+
+
+def bench_estimate(options):
+    """gpumem estimate of a ResNet-50 training script against what any such script pays for its imports."""
+    program = os.path.join(HERE, "resnet50.py")
+    estimate, plain, vision = [], [], []
+    for _ in range(options.rounds + 1):
+        plain.append(run([options.python, "-c", "import torch"])[0])
+        vision.append(run([options.python, "-c", "import torch, torchvision"])[0])
+        estimate.append(run([options.gpumem, "estimate", "--json", "--gpu", options.gpu, "--", options.python, program, "cuda",
+                             "--steps", "5"])[0])
+    # The first round fills the page cache and compiles the tracer.
+    show("gpumem estimate of a ResNet-50 training script", estimate[1:], plain[1:], "gpumem estimate", 'python -c "import torch"', "s",
+         (1.5, "1.5 s"))
+    print(f"  for comparison: python -c \"import torch, torchvision\" {statistics.median(vision[1:]):.2f} s")
+
+
+BENCHES = {"submit": bench_submit, "step": bench_step, "estimate": bench_estimate}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpumem", default="gpumem")
+    parser.add_argument("--python", default="python3", help="of an environment with a CUDA build of torch, and torchvision")
+    parser.add_argument("--bootstrap", default=os.path.join(HERE, "..", "..", "contrib", "bootstrap"))
+    parser.add_argument("--gpu", default="NVIDIA GeForce RTX 3060")
+    parser.add_argument("--repetitions", type=int, default=60, help="of each submission")
+    parser.add_argument("--rounds", type=int, default=5, help="of each estimate")
+    parser.add_argument("--only", action="append", choices=sorted(BENCHES))
+    options = parser.parse_args()
+
+    print(f"gpumem bench, {datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}: {machine()}", flush=True)
+    failed = 0
+    for name, bench in BENCHES.items():
+        if options.only and name not in options.only:
+            continue
+        try:
+            bench(options)
+        except Failed as error:
+            failed += 1
+            print(f"\n{name}: not measured: {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
