@@ -54,3 +54,9 @@ install_cudnn() {
   echo "$CUDNN_VERSION" >"$target.new/VERSION"
   mv "$target.new" "$target"
 }
+
+# The tracer for the demo's torch, compiled once by root for all users.
+prepare_tracer() {
+  quietly tracer.log "compiling the tracer for PyTorch $TORCH_VERSION" \
+    "$1/libexec/gpumem/gpumem-tracer" --cache "$1/var/cache/gpumem/tracer" "$VENV/bin/python"
+}

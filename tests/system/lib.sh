@@ -42,6 +42,12 @@ submit() {
   SAID=$(cat "$WORK/.stderr")
 }
 
+# fixture NAME …: copies of fixtures/NAME in $WORK.
+fixture() {
+  local name
+  for name in "$@"; do install -m 644 -o "$DEMO_USER" "$TESTS/fixtures/$name" "$WORK/"; done
+}
+
 # script NAME: standard input as a job script in $WORK, owned by the demo user.
 script() {
   cat >"$WORK/$1"
@@ -56,14 +62,13 @@ job_runs() { [ "$(job_state "$1")" = RUNNING ]; }
 wait_running() { wait_until "${2:-30}" "the start of job $1" job_runs "$1"; }
 number_of_jobs() { in_cluster squeue -h -t all -o %A | wc -l; }
 
-# What `gpumem show --json JOB` says, as a Python expression over `row`.
-row() {
-  local job=$1 expression=$2
-  user gpumem show --json "$job" | /usr/bin/python3 -c '
+# shown JOB EXPRESSION: a Python expression over what `gpumem show --json JOB` says of it: d the decision, j the job.
+shown() {
+  user gpumem show --json "$1" | /usr/bin/python3 -c '
 import json, sys
-row = json.load(sys.stdin)
-value = eval(sys.argv[1])
-print("" if value is None else value)' "$expression" 2>&1
+entry = json.load(sys.stdin)["entries"][0]
+d, j = entry["decision"] or {}, entry["job"] or {}
+print(eval(sys.argv[1]))' "$2" 2>&1
 }
 
 # The daemon, and things that stand in its place.
