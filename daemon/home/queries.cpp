@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "config.h"
 #include "daemon/home/row_json.h"
+#include "daemon/policy/version.h"
 #include "daemon/protocol/messages.h"
 #include "estimator/gpus/profile.h"
 
@@ -119,7 +119,7 @@ Result<Message> answer_show(const db::History& history, const Peer& peer, const 
 Result<Message> answer_status(const db::History& history, const Peer& peer, const DaemonStatus& status) {
   Json object;
   object["version"] = 1;
-  object["daemon"] = {{"version", PACKAGE_VERSION},
+  object["daemon"] = {{"version", program_version()},
                       {"pid", ::getpid()},
                       {"started_s", status.started_s},
                       {"roles", status.config->daemon.roles},

@@ -81,9 +81,9 @@ Result<Metered> read_meter_book(const std::string& path, const std::string& job_
     status = book::for_each_process(
         &book,
         [](void* context, const book::ProcessUse& process) {
-          auto* walk = static_cast<Walk*>(context);
-          ++walk->metered->processes;
-          walk->metered->context_bytes = std::max(walk->metered->context_bytes, process.devices[walk->device].context_peak_bytes);
+          auto* found = static_cast<Walk*>(context);
+          ++found->metered->processes;
+          found->metered->context_bytes = std::max(found->metered->context_bytes, process.devices[found->device].context_peak_bytes);
         },
         &walk);
   }

@@ -76,14 +76,11 @@ Result<std::unique_ptr<Node>> Node::start(Settings settings, db::History& histor
 Result<JobEnvironment> Node::job_start(const JobStart& start) {
   if (start.step_id == kExternStep) return JobEnvironment();
   const double now_s = unix_time_s();
-  std::optional<std::uint64_t> shards;
-  if (!start.shards.empty()) {
-    shards = parse_count(start.shards);
-    if (!shards) {
-      return Error{ErrorKind::protocol, "job " + std::to_string(start.job_id) + ": SLURM_SHARDS_ON_NODE is \"" + start.shards + "\", not a number"};
-    }
-    if (*shards == 0) shards.reset();
+  const auto given_shards = parse_count(start.shards.empty() ? "0" : start.shards);
+  if (!given_shards) {
+    return Error{ErrorKind::protocol, "job " + std::to_string(start.job_id) + ": SLURM_SHARDS_ON_NODE is \"" + start.shards + "\", not a number"};
   }
+  const std::uint64_t shards = *given_shards;  // 0: none
   auto decision = history_.find_decision(db::Viewer::user(start.user_id), start.token);
   if (!decision) return decision.error();
   const bool wants_shards = *decision && (*decision)->action == "rewrite";
@@ -102,8 +99,8 @@ Result<JobEnvironment> Node::job_start(const JobStart& start) {
     same_run = (*newest)->user_id == start.user_id && (before == nullptr || repeated);
   }
 
-  if (!shards && start.gpus.empty() && !wants_shards) return JobEnvironment();
-  if (!shards && wants_shards && same_run && (*newest)->limit_mib) {
+  if (shards == 0 && start.gpus.empty() && !wants_shards) return JobEnvironment();
+  if (shards == 0 && wants_shards && same_run && (*newest)->limit_mib) {
     return environment_without_gpu(settings_);  // a step with --gres=none of a job that has its shards
   }
 
@@ -131,7 +128,7 @@ Result<JobEnvironment> Node::job_start(const JobStart& start) {
   job.user_id = start.user_id;
   job.user = start.user;
   job.is_virtual = devices_->are_virtual();
-  if (shards) job.limit_mib = std::max(*shards, job.limit_mib.value_or(0));  // a step may have less than its job
+  if (shards > 0) job.limit_mib = std::max(shards, job.limit_mib.value_or(0));  // a step may have less than its job
   job.enforced = settings_.enforce && job.limit_mib.has_value();
   if (!devices.empty() && job.device_index < 0) {
     job.device_index = devices[0].index;
@@ -150,7 +147,7 @@ Result<JobEnvironment> Node::job_start(const JobStart& start) {
   task.started_s = now_s;
 
   JobEnvironment answer;
-  if (!shards && wants_shards) {
+  if (shards == 0 && wants_shards) {
     answer.refuse = "job " + std::to_string(start.job_id) + " was submitted with " + (*decision)->gres +
                     ", but Slurm gave it no shards on this node, so its memory could not be limited; submit it again";
     task.ended_s = now_s;
