@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# What libgpumem_vgpu.so takes from this room; included by ../Makefile.am. Exported names: exports.map.
 virtual_gpu_library_sources = \
 	libraries/cublas.cpp \
 	libraries/cublaslt.cpp \
@@ -22,7 +21,6 @@ virtual_gpu_library_sources = \
 # End of virtual_gpu_library_sources
 
 virtual_gpu_library_names = \
-	libraries/exports.map \
 	libraries/names/cublas.def \
 	libraries/names/cublaslt.def \
 	libraries/names/cudnn.def \
