@@ -89,6 +89,8 @@ void report_missing(const char *function);
 // dlopen, dlsym and friends at versions that exist in glibc 2.17.
 void *open_library(const char *name, int flags);
 void *find_symbol(void *handle, const char *name);
+// The file name, without folders, of the library that holds a code address ("?" when unknown).
+void library_of(const void *address, char *name, size_t size);
 
 // --- A lock that is free again in a forked child, whatever thread held it. Zero-initialized; not recursive. ---
 class Lock {

@@ -37,7 +37,7 @@ struct Notes {
   int count;           // living notes: most calls find none
   uint64_t epoch;
 };
-Notes notes;
+constinit Notes notes = {};
 
 // Reads host memory that may be gone, without a fault.
 bool read_host(const void *from, void *to, size_t bytes) {

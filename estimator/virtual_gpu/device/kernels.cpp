@@ -61,7 +61,7 @@ struct Code {
   size_t capacity, count;
   Variable *variables;
 };
-Code code;
+constinit Code code = {};
 
 size_t hash(const void *pointer) {
   return static_cast<size_t>((reinterpret_cast<uintptr_t>(pointer) >> 4) * 0x9e3779b97f4a7c15ull >> 20);

@@ -19,7 +19,7 @@ struct Table {
   Range *ranges;
   size_t count, capacity;
 };
-Table table;
+constinit Table table = {};
 
 // First range that begins after the address.
 size_t upper_bound(uintptr_t address) {
@@ -52,7 +52,7 @@ struct Slabs {
   Lock lock;
   Slab *first;
 };
-Slabs slabs;
+constinit Slabs slabs = {};
 
 // First fit; kSlabUnits when there is no room.
 size_t find_units(const Slab *slab, size_t units) {

@@ -17,7 +17,7 @@ struct Arena {
   size_t fresh;     // first byte never used
   char *free_list;  // slots given back, linked through their second word
 };
-Arena arena;
+constinit Arena arena = {};
 
 // Blocks of allocate_zeroed: a header of 16 bytes, then the block. Powers of two up to 64 KiB are recycled by class.
 constexpr int kClasses = 17;
@@ -28,7 +28,7 @@ struct Heap {
   size_t left;
   void *free_lists[kClasses];
 };
-Heap heap;
+constinit Heap heap = {};
 
 struct BlockHeader {
   uint64_t size_class;   // kClasses: a mapping of its own

@@ -11,7 +11,7 @@
 namespace gpumem::virtual_gpu {
 namespace {
 
-Lock physical_lock;
+constinit Lock physical_lock;
 
 bool whole(size_t bytes) { return bytes != 0 && bytes % kGranularity == 0; }
 

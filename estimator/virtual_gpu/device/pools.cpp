@@ -37,7 +37,7 @@ struct Pools {
   int count;
   uint32_t idle_segments;  // any free segment at all: makes trim_all_pools cheap
 };
-Pools pools;
+constinit Pools pools = {};
 
 Pool *create_locked(int device, bool is_default) {
   if (pools.count == 64) return nullptr;

@@ -14,7 +14,7 @@
 
 namespace gpumem::virtual_gpu {
 
-State state;
+constinit State state = {};
 __thread ThreadState thread_state;
 
 namespace {

@@ -23,7 +23,7 @@ struct Primaries {
   Context *contexts[book::kMaxDevices];
   int retained[book::kMaxDevices];
 };
-Primaries primaries;
+constinit Primaries primaries = {};
 
 Error bad_device(int device) {
   const Error error = check_ready();

@@ -33,9 +33,9 @@ static Error set_device(int device, bool make_context) {
 }
 
 // Since CUDA 12 cudaSetDevice makes the device's context at once; before, the next call that needs one did.
-VERSIONED(cudaSetDevice, CUDA11) int set_device_11(int device) { return done(set_device(device, false)); }
-VERSIONED(cudaSetDevice, CUDA12) int set_device_12(int device) { return done(set_device(device, true)); }
-VERSIONED(cudaSetDevice, CUDA13) int set_device_13(int device) { return done(set_device(device, true)); }
+VERSIONED(cudaSetDevice, CUDA11) int cudaSetDevice_cuda11(int device) { return done(set_device(device, false)); }
+VERSIONED(cudaSetDevice, CUDA12) int cudaSetDevice_cuda12(int device) { return done(set_device(device, true)); }
+VERSIONED(cudaSetDevice, CUDA13) int cudaSetDevice_cuda13(int device) { return done(set_device(device, true)); }
 
 GPUMEM_EXPORT int cudaInitDevice(int device, unsigned, unsigned) { return done(check_device(device)); }
 
@@ -55,13 +55,13 @@ static Error get_properties(void *properties, int device, int generation) {
 }
 
 // CUDA 12's header maps the plain name to _v2; its library keeps the plain one with CUDA 11's layout.
-VERSIONED(cudaGetDeviceProperties, CUDA11) int get_properties_11(void *properties, int device) {
+VERSIONED(cudaGetDeviceProperties, CUDA11) int cudaGetDeviceProperties_cuda11(void *properties, int device) {
   return done(get_properties(properties, device, 11));
 }
-VERSIONED(cudaGetDeviceProperties, CUDA12) int get_properties_12(void *properties, int device) {
+VERSIONED(cudaGetDeviceProperties, CUDA12) int cudaGetDeviceProperties_cuda12(void *properties, int device) {
   return done(get_properties(properties, device, 11));
 }
-VERSIONED(cudaGetDeviceProperties, CUDA13) int get_properties_13(void *properties, int device) {
+VERSIONED(cudaGetDeviceProperties, CUDA13) int cudaGetDeviceProperties_cuda13(void *properties, int device) {
   return done(get_properties(properties, device, 13));
 }
 GPUMEM_EXPORT int cudaGetDeviceProperties_v2(void *properties, int device) {

@@ -16,15 +16,15 @@ static int entry_point(const char *name, void **function, unsigned version, unsi
 }
 
 // The runtime's own version is the one asked for.
-VERSIONED(cudaGetDriverEntryPoint, CUDA11) int driver_entry_point_11(const char *name, void **function, unsigned long long flags) {
+VERSIONED(cudaGetDriverEntryPoint, CUDA11) int cudaGetDriverEntryPoint_cuda11(const char *name, void **function, unsigned long long flags) {
   return entry_point(name, function, 11080, flags, nullptr);
 }
 VERSIONED(cudaGetDriverEntryPoint, CUDA12)
-int driver_entry_point_12(const char *name, void **function, unsigned long long flags, int *status) {
+int cudaGetDriverEntryPoint_cuda12(const char *name, void **function, unsigned long long flags, int *status) {
   return entry_point(name, function, 12040, flags, status);
 }
 VERSIONED(cudaGetDriverEntryPoint, CUDA13)
-int driver_entry_point_13(const char *name, void **function, unsigned long long flags, int *status) {
+int cudaGetDriverEntryPoint_cuda13(const char *name, void **function, unsigned long long flags, int *status) {
   return entry_point(name, function, 13000, flags, status);
 }
 GPUMEM_EXPORT int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,

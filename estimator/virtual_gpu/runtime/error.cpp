@@ -62,15 +62,15 @@ GPUMEM_EXPORT int cudaDriverGetVersion(int *version) {
   return cuda::kSuccess;
 }
 
-VERSIONED(cudaRuntimeGetVersion, CUDA11) int runtime_version_11(int *version) {
+VERSIONED(cudaRuntimeGetVersion, CUDA11) int cudaRuntimeGetVersion_cuda11(int *version) {
   *version = 11080;
   return cuda::kSuccess;
 }
-VERSIONED(cudaRuntimeGetVersion, CUDA12) int runtime_version_12(int *version) {
+VERSIONED(cudaRuntimeGetVersion, CUDA12) int cudaRuntimeGetVersion_cuda12(int *version) {
   *version = 12040;
   return cuda::kSuccess;
 }
-VERSIONED(cudaRuntimeGetVersion, CUDA13) int runtime_version_13(int *version) {
+VERSIONED(cudaRuntimeGetVersion, CUDA13) int cudaRuntimeGetVersion_cuda13(int *version) {
   *version = 13000;
   return cuda::kSuccess;
 }

@@ -54,14 +54,14 @@ static int capture_info(Stream stream, int *status, unsigned long long *id, void
   if (count != nullptr) *count = 0;
   return cuda::kSuccess;
 }
-VERSIONED(cudaStreamGetCaptureInfo, CUDA11) int capture_info_11(Stream stream, int *status, unsigned long long *id) {
+VERSIONED(cudaStreamGetCaptureInfo, CUDA11) int cudaStreamGetCaptureInfo_cuda11(Stream stream, int *status, unsigned long long *id) {
   return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
 }
-VERSIONED(cudaStreamGetCaptureInfo, CUDA12) int capture_info_12(Stream stream, int *status, unsigned long long *id) {
+VERSIONED(cudaStreamGetCaptureInfo, CUDA12) int cudaStreamGetCaptureInfo_cuda12(Stream stream, int *status, unsigned long long *id) {
   return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
 }
 VERSIONED(cudaStreamGetCaptureInfo, CUDA13)
-int capture_info_13(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
+int cudaStreamGetCaptureInfo_cuda13(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
                     const void **edges, size_t *count) {
   return capture_info(stream, status, id, graph, dependencies, edges, count);
 }
@@ -142,7 +142,7 @@ static Error update_exec(void *exec, void *graph) {
   object->nodes = source->nodes;
   return cuda::kSuccess;
 }
-VERSIONED(cudaGraphExecUpdate, CUDA11) int exec_update_11(void *exec, void *graph, void **error_node, int *result) {
+VERSIONED(cudaGraphExecUpdate, CUDA11) int cudaGraphExecUpdate_cuda11(void *exec, void *graph, void **error_node, int *result) {
   *error_node = nullptr;
   *result = 0;
   return done(update_exec(exec, graph));
@@ -151,10 +151,10 @@ static int exec_update_12(void *exec, void *graph, cuda::GraphUpdateResult *resu
   *result = {};
   return done(update_exec(exec, graph));
 }
-VERSIONED(cudaGraphExecUpdate, CUDA12) int graph_exec_update_12(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+VERSIONED(cudaGraphExecUpdate, CUDA12) int cudaGraphExecUpdate_cuda12(void *exec, void *graph, cuda::GraphUpdateResult *result) {
   return exec_update_12(exec, graph, result);
 }
-VERSIONED(cudaGraphExecUpdate, CUDA13) int graph_exec_update_13(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+VERSIONED(cudaGraphExecUpdate, CUDA13) int cudaGraphExecUpdate_cuda13(void *exec, void *graph, cuda::GraphUpdateResult *result) {
   return exec_update_12(exec, graph, result);
 }
 
@@ -176,15 +176,15 @@ GPUMEM_EXPORT int cudaGraphNodeGetType(void *, int *type) {
   *type = 0;  // cudaGraphNodeTypeKernel
   return cuda::kSuccess;
 }
-VERSIONED(cudaGraphNodeGetDependencies, CUDA11) int node_dependencies_11(void *, void **, size_t *count) {
+VERSIONED(cudaGraphNodeGetDependencies, CUDA11) int cudaGraphNodeGetDependencies_cuda11(void *, void **, size_t *count) {
   *count = 0;
   return cuda::kSuccess;
 }
-VERSIONED(cudaGraphNodeGetDependencies, CUDA12) int node_dependencies_12(void *, void **, size_t *count) {
+VERSIONED(cudaGraphNodeGetDependencies, CUDA12) int cudaGraphNodeGetDependencies_cuda12(void *, void **, size_t *count) {
   *count = 0;
   return cuda::kSuccess;
 }
-VERSIONED(cudaGraphNodeGetDependencies, CUDA13) int node_dependencies_13(void *, void **, void *, size_t *count) {
+VERSIONED(cudaGraphNodeGetDependencies, CUDA13) int cudaGraphNodeGetDependencies_cuda13(void *, void **, void *, size_t *count) {
   *count = 0;
   return cuda::kSuccess;
 }

@@ -109,7 +109,7 @@ static void fill_attributes(cuda::FunctionAttributes *attributes, const void *fu
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(facts->shared_per_block);
   attributes->preferredShmemCarveout = -1;
 }
-VERSIONED(cudaFuncGetAttributes, CUDA11) int function_attributes_11(cuda::FunctionAttributes *attributes, const void *function) {
+VERSIONED(cudaFuncGetAttributes, CUDA11) int cudaFuncGetAttributes_cuda11(cuda::FunctionAttributes *attributes, const void *function) {
   const Error error = check_current();
   if (error == cuda::kSuccess) fill_attributes(attributes, function);
   return done(error);
@@ -121,10 +121,10 @@ static int function_attributes_12(cuda::FunctionAttributes12 *attributes, const 
   fill_attributes(reinterpret_cast<cuda::FunctionAttributes *>(attributes), function);
   return cuda::kSuccess;
 }
-VERSIONED(cudaFuncGetAttributes, CUDA12) int func_attributes_12(cuda::FunctionAttributes12 *attributes, const void *function) {
+VERSIONED(cudaFuncGetAttributes, CUDA12) int cudaFuncGetAttributes_cuda12(cuda::FunctionAttributes12 *attributes, const void *function) {
   return function_attributes_12(attributes, function);
 }
-VERSIONED(cudaFuncGetAttributes, CUDA13) int func_attributes_13(cuda::FunctionAttributes12 *attributes, const void *function) {
+VERSIONED(cudaFuncGetAttributes, CUDA13) int cudaFuncGetAttributes_cuda13(cuda::FunctionAttributes12 *attributes, const void *function) {
   return function_attributes_12(attributes, function);
 }
 

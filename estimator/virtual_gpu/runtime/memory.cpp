@@ -215,10 +215,10 @@ GPUMEM_EXPORT int cudaPointerGetAttributes(cuda::PointerAttributes *attributes, 
 GPUMEM_EXPORT int cudaMemPrefetchAsync_v2(const void *, size_t, cuda::MemoryLocation, unsigned, Stream stream) {
   return done(check_stream(stream));
 }
-VERSIONED(cudaMemPrefetchAsync, CUDA11) int prefetch_11(const void *, size_t, int, Stream stream) { return done(check_stream(stream)); }
-VERSIONED(cudaMemPrefetchAsync, CUDA12) int prefetch_12(const void *, size_t, int, Stream stream) { return done(check_stream(stream)); }
+VERSIONED(cudaMemPrefetchAsync, CUDA11) int cudaMemPrefetchAsync_cuda11(const void *, size_t, int, Stream stream) { return done(check_stream(stream)); }
+VERSIONED(cudaMemPrefetchAsync, CUDA12) int cudaMemPrefetchAsync_cuda12(const void *, size_t, int, Stream stream) { return done(check_stream(stream)); }
 VERSIONED(cudaMemPrefetchAsync, CUDA13)
-int prefetch_13(const void *, size_t, cuda::MemoryLocation, unsigned, Stream stream) { return done(check_stream(stream)); }
+int cudaMemPrefetchAsync_cuda13(const void *, size_t, cuda::MemoryLocation, unsigned, Stream stream) { return done(check_stream(stream)); }
 // The location, an int or a struct of eight bytes, is not looked at.
 GPUMEM_EXPORT int cudaMemAdvise(const void *, size_t, int) { return done(check_current()); }
 GPUMEM_EXPORT int cudaMemAdvise_v2(const void *, size_t, int) { return done(check_current()); }
