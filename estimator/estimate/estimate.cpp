@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what a probe observed to an estimate.
+#include "estimator/estimate/estimate.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <set>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "estimator/estimate/figures.h"
+
+namespace gpumem::estimate {
+namespace {
+
+struct Verdict {
+  std::string status = "complete", reason, error;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+bool says_out_of_memory(const std::string& error) {
+  const std::string text = lower(error);
+  // Host memory has other words: MemoryError, "can't allocate memory", std::bad_alloc.
+  return text.find("outofmemoryerror") != std::string::npos || text.find("cuda out of memory") != std::string::npos ||
+         text.find("cuda error: out of memory") != std::string::npos || text.find("alloc_failed") != std::string::npos;
+}
+
+std::string last_line(const std::string& text) {
+  const std::size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string::npos) return "";
+  const std::size_t begin = text.rfind('\n', end);
+  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1) + 1).substr(0, 400);
+}
+
+// What the program itself said of its failure: the first exception recorded, else the end of its output.
+std::string own_words(const Observation& seen) {
+  for (const auto& process : seen.record.processes) {
+    if (!process.error.empty()) return process.error.substr(0, process.error.find('\n'));
+  }
+  return last_line(seen.output_tail);
+}
+
+std::string how_it_ended(const Observation& seen) {
+  std::string text = seen.signal != 0 ? "by signal " + std::to_string(seen.signal) + " (" + strsignal(seen.signal) + ")"
+                                      : "with exit status " + std::to_string(seen.exit_status);
+  const std::string words = own_words(seen);
+  return words.empty() ? text : text + ": " + words;
+}
+
+// The process that lost our library, if any: PyTorch's CUDA build without the virtual GPU.
+const SeenTorch* find_lost(const Observation& seen) {
+  for (const auto& process : seen.seen_torch) {
+    if (process.cuda_build && !process.virtual_gpu) return &process;
+  }
+  return nullptr;
+}
+
+Verdict preload_lost(const SeenTorch& process) {
+  return {"unsupported", "preload_lost",
+          "process " + std::to_string(process.pid) + " (" + process.command +
+              ") ran PyTorch without the virtual GPU: the script replaces LD_PRELOAD, clears the environment (env -i) or enters a container"};
+}
+
+bool torch_was_cpu_only(const Observation& seen) {
+  bool any = false;
+  for (const auto& process : seen.record.processes) {
+    if (!process.imported_torch) continue;
+    if (!process.cuda.empty()) return false;
+    any = true;
+  }
+  for (const auto& process : seen.seen_torch) {
+    if (process.cuda_build) return false;
+    any = true;
+  }
+  return any;
+}
+
+bool torch_was_seen(const Observation& seen) {
+  return !seen.seen_torch.empty() ||
+         std::any_of(seen.record.processes.begin(), seen.record.processes.end(), [](const auto& process) { return process.imported_torch; });
+}
+
+Verdict cpu_only_torch() {
+  return {"unsupported", "cpu_only_torch", "this PyTorch was built without CUDA: install a CUDA build to train on a GPU"};
+}
+
+std::uint64_t refusals(const Observation& seen, std::uint64_t* largest_bytes) {
+  std::uint64_t count = 0;
+  for (const auto& process : seen.book.processes) {
+    for (const auto& device : process.devices) {
+      count += device.out_of_memory_count;
+      *largest_bytes = std::max(*largest_bytes, device.out_of_memory_bytes);
+    }
+  }
+  return count;
+}
+
+Verdict judge_failure(const Observation& seen) {
+  if (const SeenTorch* lost = find_lost(seen)) return preload_lost(*lost);
+  if (torch_was_cpu_only(seen)) return cpu_only_torch();
+  std::uint64_t refused_bytes = 0;
+  const bool refused = refusals(seen, &refused_bytes) > 0;
+  bool any_error = false, oom_error = false;
+  for (const auto& process : seen.record.processes) {
+    any_error = any_error || !process.error.empty();
+    oom_error = oom_error || says_out_of_memory(process.error);
+  }
+  if (refused && (oom_error || !any_error)) {
+    return {"out_of_memory", "out_of_memory",
+            "out of memory on a GPU with " + format_size(seen.capacity_bytes) + ": a request of " + format_size(refused_bytes) + " was refused"};
+  }
+  for (const auto& process : seen.book.processes) {
+    if (process.host_failures == 0) continue;
+    return {"failed", "host_failure",
+            std::string("the host refused ") + process.host_failure + " (" + strerror(process.host_errno) + ", " +
+                format_size(process.host_failure_bytes) + "): is there an address-space limit (ulimit -v) or strict overcommit?"};
+  }
+  if (!seen.book.missing.empty()) {
+    return {"unsupported", "missing_function",
+            std::string("the program called ") + seen.book.missing.front().name + ", which the virtual GPU does not have, and ended " + how_it_ended(seen)};
+  }
+  return {"failed", "program_failed", "the program ended " + how_it_ended(seen)};
+}
+
+Verdict judge(const Observation& seen) {
+  if (!seen.no_sandbox_step.empty()) {
+    return {"unsupported", "no_sandbox",
+            "no sandbox here, so the program was not run: " + seen.no_sandbox_step + ". --no-sandbox runs it without protection of your files"};
+  }
+  if (seen.interrupted) return {"failed", "program_failed", "interrupted"};
+  if (seen.memory_exceeded_bytes > 0) {
+    return {"failed", "host_failure",
+            "the program took " + format_size(seen.memory_exceeded_bytes) + " of this host's memory, more than the probe may use"};
+  }
+  if (seen.timed_out) {
+    return {"timeout", "deadline", "no end and no stable peak within " + format_duration(seen.timeout_s)};
+  }
+  if (seen.exit_status != 0) return judge_failure(seen);
+  if (const SeenTorch* lost = find_lost(seen)) return preload_lost(*lost);
+  if (used_device_memory(seen)) return {};
+  if (torch_was_cpu_only(seen)) return cpu_only_torch();
+  if (!torch_was_seen(seen)) return {"unsupported", "no_torch", "the program ended without importing PyTorch"};
+  std::string error = "the program imported PyTorch and never allocated memory on the GPU: it ran on the CPU";
+  if (!seen.book.missing.empty()) error += std::string(" (it called ") + seen.book.missing.front().name + ", which the virtual GPU does not have)";
+  return {"unsupported", "no_cuda_use", error};
+}
+
+// Collects sentences once each, and whether any of them lowers the confidence.
+struct Notes {
+  nlohmann::json list = nlohmann::json::array();
+  bool guessed = false;
+  std::set<std::string> known;
+
+  void add(const std::string& text, bool lowers) {
+    if (text.empty()) return;
+    guessed = guessed || lowers;
+    if (known.insert(text).second) list.push_back(text);
+  }
+};
+
+Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t steps) {
+  Notes notes;
+  if (stopped_early) {
+    notes.add("ended early after " + std::to_string(steps) + " optimizer steps, when the peak had been stable", true);
+  }
+  for (const auto& process : seen.record.processes) {
+    for (const auto& note : process.notes) notes.add(note.text, note.kind != "stand-in");
+    if (!process.tracer.empty() && process.tracer != "active" && !process.cuda.empty()) {
+      notes.add("values were not followed (" + process.tracer + "): what depends on them may differ", true);
+    }
+    if (process.imported_torch && !process.cuda.empty() && process.cudnn > 0 && process.cudnn < 90800 && !seen.own_cudnn) {
+      notes.add("this job's cuDNN (" + record::cudnn_version_text(process.cudnn) +
+                    ") cannot plan without a GPU and no newer one is installed: workspaces of convolutions are by rule", true);
+    }
+  }
+  for (const auto& process : seen.book.processes) {
+    if (std::any_of(std::begin(process.devices), std::end(process.devices), [](const auto& device) { return device.allocated_peak_bytes > 0; }) &&
+        record_of(seen, process.pid) == nullptr) {
+      notes.add("a process (" + std::string(process.comm) + ") was not followed from inside: its epochs were not shortened and its peak is that of the device", true);
+    }
+  }
+  std::uint64_t refused_bytes = 0;
+  if (refusals(seen, &refused_bytes) > 0 && seen.exit_status == 0) {
+    notes.add("the program met out of memory (a request of " + format_size(refused_bytes) + ") and went on: with more memory it would use more", true);
+  }
+  for (const auto& missing : seen.book.missing) {
+    notes.add(std::string("the program called ") + missing.name + ", which the virtual GPU does not have, and went on", true);
+  }
+  if (seen.gpu.fields.count("context_bytes") && seen.gpu.fields.at("context_bytes").source == "assumed") {
+    notes.add("the CUDA context of a process on " + seen.gpu.name + " is assumed to take " + format_size(seen.gpu.context_bytes()) + ", an upper bound", false);
+  }
+  for (const auto& field : seen.gpu.assumed_fields()) {
+    if (field != "context_bytes") notes.add(field + " of " + seen.gpu.name + " is assumed", false);
+  }
+  for (const auto& note : seen.notes) notes.add(note, false);
+  return notes;
+}
+
+void add_versions(const Observation& seen, nlohmann::json& estimate) {
+  for (const char* key : {"torch", "cuda", "cudnn", "python"}) estimate[key] = nullptr;
+  for (const auto& process : seen.record.processes) {
+    if (!process.imported_torch) continue;
+    estimate["torch"] = process.torch;
+    estimate["python"] = process.python;
+    if (!process.cuda.empty()) estimate["cuda"] = process.cuda;
+    if (process.cudnn > 0) {
+      const std::string version = record::cudnn_version_text(process.cudnn);
+      // 9.8 is the first that plans for a described device.
+      if (process.cudnn >= 90800) estimate["cudnn"] = version + " (the job's own)";
+      else if (seen.own_cudnn) estimate["cudnn"] = version + " (the job's own; a newer one of gpumem's planned)";
+      else estimate["cudnn"] = version + " (the job's own; too old to plan without a GPU)";
+    }
+    return;
+  }
+}
+
+}  // namespace
+
+nlohmann::json make_estimate(const Observation& seen) {
+  const Verdict verdict = judge(seen);
+  std::uint64_t steps = 0;
+  bool stopped_early = false;
+  std::set<std::string> files;
+  for (const auto& process : seen.record.processes) {
+    steps = std::max(steps, process.steps);
+    stopped_early = stopped_early || process.stop_reason == "stable";
+    files.insert(process.files.begin(), process.files.end());
+  }
+  const Notes notes = collect_notes(seen, stopped_early, steps);
+
+  nlohmann::json estimate = {{"version", 1}, {"status", verdict.status}, {"method", "virtual_gpu"}};
+  if (!verdict.error.empty()) estimate["error"] = verdict.error;
+  if (!verdict.reason.empty()) estimate["reason"] = verdict.reason;
+  estimate["confidence"] = verdict.status != "complete" ? "low" : notes.guessed ? "medium" : "high";
+
+  const auto figures = device_figures(seen);
+  DeviceFigures largest;
+  nlohmann::json devices = nlohmann::json::array();
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    devices.push_back({{"device", i},
+                       {"peak_allocated_bytes", figures[i].peak_allocated_bytes},
+                       {"peak_reserved_bytes", figures[i].peak_reserved_bytes},
+                       {"context_bytes", figures[i].context_bytes},
+                       {"need_bytes", figures[i].need_bytes}});
+    if (figures[i].need_bytes > largest.need_bytes) largest = figures[i];
+  }
+  estimate["peak_allocated_bytes"] = largest.peak_allocated_bytes;
+  estimate["peak_reserved_bytes"] = largest.peak_reserved_bytes;
+  estimate["minimum_limit_bytes"] = largest.minimum_limit_bytes;
+  estimate["context_bytes"] = largest.context_bytes;
+  estimate["need_bytes"] = largest.need_bytes;
+  estimate["gpu"] = seen.gpu.name;
+  estimate["capacity_bytes"] = seen.capacity_bytes;
+  add_versions(seen, estimate);
+  estimate["wall_s"] = seen.wall_s;
+  estimate["steps"] = steps;
+  estimate["stopped_early"] = stopped_early;
+  estimate["processes"] = process_list(seen);
+  estimate["devices"] = std::move(devices);
+  estimate["program"] = nlohmann::json::object();
+  if (seen.signal != 0) estimate["program"]["signal"] = seen.signal;
+  else if (seen.exit_status >= 0) estimate["program"]["exit_status"] = seen.exit_status;
+  estimate["missing_functions"] = nlohmann::json::array();
+  for (const auto& missing : seen.book.missing) estimate["missing_functions"].push_back(missing.name);
+  estimate["files"] = files;
+  estimate["notes"] = notes.list;
+  if (seen.has_output_tail) estimate["output_tail"] = seen.output_tail;
+  return estimate;
+}
+
+int exit_status_of(const nlohmann::json& estimate) {
+  const std::string status = estimate.value("status", "");
+  if (status == "complete") return 0;
+  if (status == "out_of_memory") return 3;
+  if (status == "failed") return 4;
+  if (status == "unsupported") return 5;
+  if (status == "timeout") return 124;
+  return 1;
+}
+
+}  // namespace gpumem::estimate

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of an estimate.
+#include "estimator/estimate/figures.h"
+
+#include <algorithm>
+
+namespace gpumem::estimate {
+namespace {
+
+bool touched(const book::ProcessUse::Device& device) { return device.allocated_peak_bytes > 0 || device.context_peak_bytes > 0; }
+
+// PyTorch's own figures of a process on a device of the book. The process numbers what it can see; where it saw only
+// some, its n-th device is the n-th that it used.
+record::DevicePeaks torch_peaks(const Observation& observation, const book::ProcessUse& process, int device) {
+  record::DevicePeaks peaks;
+  if (const record::Process* recorded = record_of(observation, process.pid)) {
+    std::vector<int> used;
+    for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i) {
+      if (touched(process.devices[i])) used.push_back(i);
+    }
+    const bool same_numbers = std::all_of(recorded->devices.begin(), recorded->devices.end(), [&](const auto& entry) {
+      return std::find(used.begin(), used.end(), entry.first) != used.end();
+    });
+    if (same_numbers) {
+      const auto found = recorded->devices.find(device);
+      if (found != recorded->devices.end()) peaks = found->second;
+    } else if (recorded->devices.size() == used.size()) {
+      auto entry = recorded->devices.begin();
+      for (const int number : used) {
+        if (number == device) peaks = entry->second;
+        ++entry;
+      }
+    }
+  }
+  // What came from the device can never have been more than what the book saw, and is all that is known where the
+  // shim could not speak (a killed process).
+  const std::uint64_t booked = process.devices[device].allocated_peak_bytes;
+  if (peaks.reserved_bytes == 0 || peaks.reserved_bytes > booked) peaks.reserved_bytes = booked;
+  if (peaks.allocated_bytes == 0 || peaks.allocated_bytes > peaks.reserved_bytes) peaks.allocated_bytes = peaks.reserved_bytes;
+  return peaks;
+}
+
+}  // namespace
+
+const record::Process* record_of(const Observation& observation, pid_t pid) {
+  for (const auto& process : observation.record.processes) {
+    if (process.pid == pid && pid != 0) return &process;
+  }
+  return nullptr;
+}
+
+bool used_device_memory(const Observation& observation) {
+  for (const auto& process : observation.book.processes) {
+    for (const auto& device : process.devices) {
+      if (device.allocated_peak_bytes > 0) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<DeviceFigures> device_figures(const Observation& observation) {
+  std::vector<DeviceFigures> all;
+  for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i) {
+    DeviceFigures figures;
+    std::uint64_t largest = 0, largest_context = 0, all_contexts = 0;
+    record::DevicePeaks largest_peaks, sum;
+    for (const auto& process : observation.book.processes) {
+      const auto& device = process.devices[i];
+      if (!touched(device)) continue;
+      const std::uint64_t total = device.allocated_peak_bytes + device.context_peak_bytes;
+      const record::DevicePeaks peaks = torch_peaks(observation, process, i);
+      all_contexts += device.context_peak_bytes;
+      sum.allocated_bytes += peaks.allocated_bytes;
+      sum.reserved_bytes += peaks.reserved_bytes;
+      if (total > largest) {
+        largest = total;
+        largest_context = device.context_peak_bytes;
+        largest_peaks = peaks;
+      }
+    }
+    // Note [Need]
+    figures.need_bytes = observation.book.devices[i].peak_bytes;
+    const bool one_at_a_time = figures.need_bytes <= largest;
+    figures.context_bytes = std::min(figures.need_bytes, one_at_a_time ? largest_context : all_contexts);
+    figures.minimum_limit_bytes = figures.need_bytes - figures.context_bytes;
+    const record::DevicePeaks& peaks = one_at_a_time ? largest_peaks : sum;
+    figures.peak_reserved_bytes = std::min(peaks.reserved_bytes, figures.need_bytes);
+    figures.peak_allocated_bytes = std::min(peaks.allocated_bytes, figures.need_bytes);
+    all.push_back(figures);
+  }
+  return all;
+}
+
+nlohmann::json process_list(const Observation& observation) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& process : observation.book.processes) {
+    const record::Process* recorded = record_of(observation, process.pid);
+    nlohmann::json devices = nlohmann::json::array();
+    for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i) {
+      const auto& device = process.devices[i];
+      if (!touched(device)) continue;
+      const record::DevicePeaks peaks = torch_peaks(observation, process, i);
+      devices.push_back({{"device", i},
+                         {"peak_allocated_bytes", peaks.allocated_bytes},
+                         {"peak_reserved_bytes", peaks.reserved_bytes},
+                         {"peak_device_bytes", device.allocated_peak_bytes},
+                         {"context_bytes", device.context_peak_bytes},
+                         {"allocations", device.allocation_calls},
+                         {"kernels", process.launches}});
+    }
+    if (devices.empty() && recorded == nullptr) continue;
+    nlohmann::json item = {{"pid", process.pid}, {"command", process.comm}, {"torch", nullptr}, {"devices", std::move(devices)}};
+    if (recorded != nullptr && recorded->imported_torch) item["torch"] = recorded->torch;
+    if (recorded != nullptr && !recorded->arguments.empty()) {
+      std::string command;
+      for (const auto& argument : recorded->arguments) command += (command.empty() ? "" : " ") + argument;
+      item["command"] = command;
+    }
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+}  // namespace gpumem::estimate

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// One probe from request to estimate.
+#include "estimator/probe/probe.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/size.h"
+#include "estimator/book/book.h"
+#include "estimator/estimate/estimate.h"
+#include "estimator/probe/environment.h"
+#include "estimator/probe/supervise.h"
+#include "estimator/probe/tracer_cache.h"
+
+namespace gpumem::probe {
+namespace {
+
+// Of the host's available memory, what a probe may take when the request does not say: the rest keeps the host alive.
+constexpr double kDefaultMemoryShare = 0.8;
+// Of the host's memory, what a program may write to the sandbox's tmpfs, and the least of it.
+constexpr std::uint64_t kWritableShare = 4;
+constexpr std::uint64_t kLeastWritable = 512 * kMiB;
+// Files that a program writes on the host's disk in the sandbox, each.
+constexpr std::uint64_t kLargestFile = 64 * kGiB;
+
+// A field of /proc/meminfo in bytes, 0 if there is none.
+std::uint64_t host_memory(const char* field) {
+  auto text = read_file("/proc/meminfo");
+  if (!text) return 0;
+  const std::size_t at = text->find(field);
+  return at == std::string::npos ? 0 : std::strtoull(text->c_str() + at + std::strlen(field), nullptr, 10) * kKiB;
+}
+
+// Everything of one probe on the host; removed with the object.
+class PrivateDirectory {
+ public:
+  PrivateDirectory() = default;
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  ~PrivateDirectory() {
+    if (path_.empty()) return;
+    if (remove_tree(path_)) return;
+    // An overlay's work directories are closed even to their owner.
+    open_directories(path_);
+    (void)!remove_tree(path_).ok();
+  }
+
+  Status make() {
+    Error last;
+    // Not /tmp first: a directory that the sandbox must leave out is rebuilt entry by entry (view.h), and scripts clean it.
+    for (const char* parent : {"/var/tmp", "/tmp"}) {
+      auto made = make_temporary_directory(parent, "gpumem-probe");
+      if (made) {
+        path_ = *made;
+        return {};
+      }
+      last = made.error();
+    }
+    return last;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  static void open_directories(const std::string& path);
+  std::string path_;
+};
+
+void PrivateDirectory::open_directories(const std::string& path) {
+  ::chmod(path.c_str(), 0700);
+  for_each_subdirectory(path, [](const std::string& child) { open_directories(child); });
+}
+
+Status make_book(const Request& request, const std::string& path) {
+  std::vector<book::DeviceDescription> devices;
+  for (int i = 0; i < request.gpu_count; ++i) devices.push_back(gpus::describe_device(request.gpu, i, request.capacity_bytes));
+  char message[512] = "";
+  const auto status = book::create(path.c_str(), devices.data(), request.gpu_count, book::Accounting::private_book, 0600, message, sizeof message);
+  if (status != book::Status::ok) return Error{ErrorKind::io, std::string("cannot make the book: ") + (message[0] ? message : book::status_text(status))};
+  return {};
+}
+
+Status fill(const Request& request, const std::string& shared) {
+  for (const char* name : {"", "/record", "/tracer", "/script"}) {
+    if (::mkdir((shared + name).c_str(), 0700) != 0) return errno_error("cannot make " + shared + name);
+  }
+  if (request.is_script()) {
+    if (auto written = write_file_atomically(shared + "/script/slurm_script", request.script_content, 0700); !written) return written;
+  }
+  return make_book(request, shared + "/book");
+}
+
+std::string progress_text(const std::string& book_path) {
+  auto snapshot = estimate::read_book(book_path);
+  if (!snapshot) return "running the program";
+  std::uint64_t peak_bytes = 0, launches = 0;
+  for (const auto& device : snapshot->devices) peak_bytes = std::max(peak_bytes, device.peak_bytes);
+  for (const auto& process : snapshot->processes) launches += process.launches;
+  if (peak_bytes == 0) return "the program has not used the GPU yet";
+  return "peak " + format_size(peak_bytes) + " so far, " + std::to_string(launches) + " kernels launched";
+}
+
+std::vector<std::string> writable_directories(const Request& request, const Environment& environment) {
+  std::vector<std::string> directories{request.working_directory, "/tmp", "/var/tmp"};
+  for (const char* name : {"HOME", "TMPDIR", "XDG_CACHE_HOME", "SCRATCH"}) {
+    const std::string* value = environment.get(name);
+    if (value != nullptr && value->size() > 1 && (*value)[0] == '/') directories.push_back(*value);
+  }
+  return directories;
+}
+
+RunOptions run_options(const Request& request, const PrivateDirectory& directory) {
+  const std::string shared = request.sandbox_required ? kSharedInView : directory.path() + "/shared";
+  RunOptions options;
+  options.program.arguments = program_arguments(request, shared);
+  options.program.environment = program_environment(request, shared);
+  options.program.working_directory = request.working_directory;
+  options.program.memory_bytes = request.memory_limit_bytes;
+  if (options.program.memory_bytes == 0) {
+    options.program.memory_bytes = static_cast<std::uint64_t>(static_cast<double>(host_memory("MemAvailable:")) * kDefaultMemoryShare);
+  }
+  options.program.cpus = request.cpu_limit;
+  options.program.file_bytes = kLargestFile;
+  // A process that spins on every CPU until the deadline has used this much; the deadline itself is kept elsewhere.
+  const long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (request.timeout_s > 0) options.program.cpu_seconds = request.timeout_s * static_cast<double>(std::max(1l, cpus)) + 60;
+
+  const Environment environment(request.environment);
+  options.view.private_directory = directory.path();
+  options.view.prefer_disk = ::geteuid() != 0 && ::getgroups(0, nullptr) > 1;
+  options.view.writable_bytes = std::max(kLeastWritable, host_memory("MemTotal:") / kWritableShare);
+  options.view.writable_directories = writable_directories(request, environment);
+  options.view.replaced_programs = replaced_programs(request.environment);
+  if (const std::string* runtime = environment.get("XDG_RUNTIME_DIR")) options.view.runtime_directory = *runtime;
+  options.sandbox = request.sandbox_required;
+  options.keep_output = request.keep_output;
+  options.timeout_s = request.timeout_s;
+  return options;
+}
+
+}  // namespace
+
+Result<nlohmann::json> run_probe(const Request& request, const Progress& progress) {
+  const double start_s = monotonic_s();
+  PrivateDirectory directory;
+  if (auto made = directory.make(); !made) return made.error();
+  const std::string shared = directory.path() + "/shared";
+  if (auto filled = fill(request, shared); !filled) return filled.error();
+
+  RunOptions options = run_options(request, directory);
+  if (progress) {
+    options.tick = [&](double elapsed_s) { progress(progress_text(shared + "/book"), elapsed_s); };
+  }
+  auto run = supervise(options);
+  if (!run) return run.error();
+  keep_compiled_tracers(shared + "/tracer", request.environment);
+
+  estimate::Observation seen;
+  auto book = estimate::read_book(shared + "/book");
+  // A book that the program has destroyed is the program's failure to be estimated, not ours.
+  if (book) seen.book = std::move(*book);
+  else run->notes.push_back(book.error().message);
+  if (auto record = record::read_record(shared + "/record")) seen.record = std::move(*record);
+  seen.gpu = request.gpu;
+  seen.capacity_bytes = gpus::describe_device(request.gpu, 0, request.capacity_bytes).usable_bytes;
+  seen.no_sandbox_step = run->failed_step;
+  seen.exit_status = run->exit_status;
+  seen.signal = run->signal;
+  seen.timed_out = run->timed_out;
+  seen.interrupted = run->interrupted;
+  seen.timeout_s = request.timeout_s;
+  seen.memory_exceeded_bytes = run->memory_exceeded_bytes;
+  for (const auto& process : run->torch_processes) {
+    seen.seen_torch.push_back({process.pid, process.command, process.has_cuda_build, process.has_virtual_gpu});
+  }
+  seen.notes = std::move(run->notes);
+  if (!request.sandbox_required) seen.notes.push_back("the program ran without a sandbox: what it wrote is there");
+  seen.output_tail = std::move(run->output_tail);
+  seen.has_output_tail = request.keep_output;
+  seen.own_cudnn = Environment(options.program.environment).get("GPUMEM_CUDNN") != nullptr;
+  seen.wall_s = monotonic_s() - start_s;
+  return estimate::make_estimate(seen);
+}
+
+}  // namespace gpumem::probe

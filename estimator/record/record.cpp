@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what a probe's processes wrote down.
+#include "estimator/record/record.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
+
+#include "base/file.h"
+
+namespace gpumem::record {
+namespace {
+
+// A probe of thousands of steps writes less than a megabyte; a program that writes here itself must not fill memory.
+constexpr std::size_t kLargestFile = 32u << 20;
+constexpr std::size_t kMostFiles = 4096;
+constexpr std::size_t kMostNotes = 200;
+constexpr std::size_t kMostOpenedFiles = 10000;
+constexpr std::size_t kLongestText = 2000;
+
+std::string text_of(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_string()) return "";
+  return found->get<std::string>().substr(0, kLongestText);
+}
+
+std::uint64_t number_of(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+void read_devices(const nlohmann::json& event, Process& process) {
+  const auto devices = event.find("devices");
+  if (devices == event.end() || !devices->is_object()) return;
+  for (const auto& [name, figures] : devices->items()) {
+    char* end = nullptr;
+    const long device = std::strtol(name.c_str(), &end, 10);
+    if (end == name.c_str() || *end != '\0' || device < 0 || device > 1023 || !figures.is_object()) continue;
+    DevicePeaks& peaks = process.devices[static_cast<int>(device)];
+    peaks.allocated_bytes = std::max(peaks.allocated_bytes, number_of(figures, "peak_allocated"));
+    peaks.reserved_bytes = std::max(peaks.reserved_bytes, number_of(figures, "peak_reserved"));
+  }
+}
+
+void read_torch(const nlohmann::json& event, Process& process) {
+  process.imported_torch = true;
+  process.torch = text_of(event, "version");
+  process.cuda = text_of(event, "cuda");
+  process.python = text_of(event, "python");
+  process.tracer = text_of(event, "tracer");
+  process.cudnn = static_cast<int>(std::min<std::uint64_t>(number_of(event, "cudnn"), 10000000));
+  const auto arguments = event.find("argv");
+  if (arguments == event.end() || !arguments->is_array()) return;
+  process.arguments.clear();
+  for (const auto& argument : *arguments) {
+    if (argument.is_string()) process.arguments.push_back(argument.get<std::string>().substr(0, kLongestText));
+  }
+}
+
+void read_event(const nlohmann::json& event, Process& process) {
+  const std::string name = text_of(event, "event");
+  if (name == "torch") {
+    read_torch(event, process);
+  } else if (name == "step") {
+    process.steps = std::max(process.steps, number_of(event, "n"));
+    read_devices(event, process);
+  } else if (name == "stop") {
+    process.steps = std::max(process.steps, number_of(event, "n"));
+    process.stop_reason = text_of(event, "reason");
+    process.error = text_of(event, "error");
+    read_devices(event, process);
+  } else if (name == "peak") {
+    DevicePeaks& peaks = process.devices[static_cast<int>(std::min<std::uint64_t>(number_of(event, "device"), 1023))];
+    peaks.reserved_bytes = std::max(peaks.reserved_bytes, number_of(event, "reserved"));
+    peaks.allocated_bytes = std::max(peaks.allocated_bytes, number_of(event, "allocated"));
+  } else if (name == "note") {
+    if (process.notes.size() < kMostNotes) process.notes.push_back({text_of(event, "kind"), text_of(event, "text")});
+  } else if (name == "file") {
+    if (process.files.size() < kMostOpenedFiles) process.files.push_back(text_of(event, "path"));
+  }
+  // Other events are of a newer shim.
+}
+
+void read_lines(const std::string& text, Process& process) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.empty()) continue;
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_discarded() || !event.is_object()) {
+      ++process.bad_lines;
+    } else {
+      read_event(event, process);
+    }
+  }
+}
+
+// The file's beginning. Only regular files: a pipe put here by the program would hold us for ever.
+std::string read_bounded(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat found {};
+  if (!file.valid() || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return "";
+  std::string text;
+  char buffer[65536];
+  ssize_t count;
+  while (text.size() < kLargestFile && ((count = ::read(file.get(), buffer, sizeof buffer)) > 0 || (count < 0 && errno == EINTR))) {
+    if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+pid_t pid_in_name(const std::string& name) {
+  const std::size_t dash = name.rfind('-');
+  return name.starts_with("process-") ? std::atoi(name.c_str() + dash + 1) : 0;
+}
+
+}  // namespace
+
+Result<Record> read_record(const std::string& directory) {
+  Record record;
+  DIR* listing = ::opendir(directory.c_str());
+  if (listing == nullptr && errno == ENOENT) return record;
+  if (listing == nullptr) return errno_error("cannot read the record " + directory);
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(listing)) {
+    const std::string name = entry->d_name;
+    if (name.ends_with(".jsonl") && names.size() < kMostFiles) names.push_back(name);
+  }
+  ::closedir(listing);
+  for (const auto& name : names) {
+    Process process;
+    process.pid = pid_in_name(name);
+    try {
+      read_lines(read_bounded(directory + "/" + name), process);
+    } catch (const std::exception&) {  // out of memory in the JSON library: what was read so far is kept
+      ++process.bad_lines;
+    }
+    record.processes.push_back(std::move(process));
+  }
+  std::sort(record.processes.begin(), record.processes.end(), [](const Process& a, const Process& b) { return a.pid < b.pid; });
+  return record;
+}
+
+std::string cudnn_version_text(int version) {
+  if (version <= 0) return "";
+  // 9.0 changed the weights from 1000/100 to 10000/100.
+  const int major = version >= 90000 ? version / 10000 : version / 1000;
+  const int rest = version >= 90000 ? version % 10000 : version % 1000;
+  return std::to_string(major) + "." + std::to_string(rest / 100) + "." + std::to_string(rest % 100);
+}
+
+}  // namespace gpumem::record

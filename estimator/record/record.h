@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what a probe's processes wrote down (contracts: Record). Used by gpumem-probe.
+//
+// A record is a directory of *.jsonl files: process-<pid>.jsonl of the shim, others of stand-ins. Writers die at any
+// moment, so a last line may be cut; and the program can write here too: whatever is not understood is counted and
+// left out, never an error, and every size is bounded. Device numbers are those of the process (CUDA_VISIBLE_DEVICES).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gpumem::record {
+
+struct Note {
+  std::string kind;  // a word: "epoch", "guess-size", "stand-in", …
+  std::string text;  // a sentence
+};
+
+struct DevicePeaks {
+  std::uint64_t allocated_bytes = 0, reserved_bytes = 0;  // of PyTorch's caching allocator
+};
+
+struct Process {
+  pid_t pid = 0;             // as the process saw itself; 0 for files that belong to no process
+  bool imported_torch = false;
+  std::string torch, cuda, python;  // versions; cuda is empty for a CPU-only build
+  int cudnn = 0;             // as torch.backends.cudnn.version() counts: 91900
+  std::vector<std::string> arguments;
+  std::string tracer;        // "active", or "absent: " and why
+  std::uint64_t steps = 0;
+  std::string stop_reason;   // "stable", "exit", "exception"; empty: it died without a word
+  std::string error;         // "TypeName: message" of the exception that ended it
+  std::map<int, DevicePeaks> devices;
+  std::vector<Note> notes;
+  std::vector<std::string> files;  // opened for reading
+  std::uint64_t bad_lines = 0;
+};
+
+struct Record {
+  std::vector<Process> processes;  // by pid
+};
+
+// A missing directory is an empty record. Fails with io where it exists and cannot be listed.
+Result<Record> read_record(const std::string& directory);
+
+// "9.19.0" for 91900, "8.9.2" for 8902, "" for 0.
+std::string cudnn_version_text(int version);
+
+}  // namespace gpumem::record
