@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# What libgpumem_vgpu.so takes from this room; included by ../Makefile.am.
 virtual_gpu_library_sources = \
 	libraries/cublas.cpp \
 	libraries/cublaslt.cpp \
