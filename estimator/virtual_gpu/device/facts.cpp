@@ -225,7 +225,7 @@ bool device_attribute(const book::DeviceDescription &facts, int, int attribute, 
     case 97: v = facts.shared_per_block_optin; break;
     case 99: v = 1; break;
     case 102: v = 1; break;   // virtual memory management
-    case 103: v = 0; break;   // no exportable handles
+    case 103: v = 1; break;   // physical memory shared by file descriptor
     case 106: v = facts.blocks_per_sm; break;
     case 108: v = facts.l2_bytes / 4 * 3; break;
     case 109: v = 134213632; break;

@@ -4,6 +4,8 @@
 #include "estimator/virtual_gpu/device/physical.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/objects.h"
@@ -12,6 +14,12 @@ namespace gpumem::virtual_gpu {
 namespace {
 
 constinit Lock physical_lock;
+
+struct Exported {
+  uint64_t magic, size;
+  int32_t device, reserved;  // the book's device
+};
+constexpr uint64_t kExportedMagic = 0x3153594850474d47;
 
 bool whole(size_t bytes) { return bytes != 0 && bytes % kGranularity == 0; }
 
@@ -53,7 +61,8 @@ Error create_physical(Physical **handle, size_t bytes, const cuda::PhysicalPrope
   if (properties.location.type == cuda::kLocationDevice) {
     device = properties.location.id;
     if (device < 0 || device >= state.visible_count) return cuda::kInvalidDevice;
-    if (properties.requestedHandleTypes != 0) return cuda::kNotSupported;  // attribute 103 says so
+    constexpr int kFileDescriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; programs ask for fabric handles on trial
+    if ((properties.requestedHandleTypes & ~kFileDescriptor) != 0) return cuda::kNotPermitted;
     Error error = check_device(device);
     if (error != cuda::kSuccess) return error;
     switch (book::charge(&state.book, book_device(device), bytes, book::Charge::allocation)) {
@@ -79,8 +88,41 @@ Physical *find_physical(uint64_t handle) { return find<Physical>(reinterpret_cas
 
 void release_physical(Physical *physical) {
   if (__atomic_sub_fetch(&physical->references, 1, __ATOMIC_ACQ_REL) != 0) return;
-  if (physical->device >= 0) discharge(physical->device, physical->size);
+  if (physical->device >= 0 && !physical->imported) discharge(physical->device, physical->size);
   delete_object(physical);
+}
+
+// The descriptor is a sealed-off memory file that only names the size and the device.
+Error export_physical(const Physical *physical, int *descriptor) {
+  const int fd = static_cast<int>(syscall(SYS_memfd_create, "gpumem-physical", 1u /* MFD_CLOEXEC */));
+  if (fd < 0) return host_failure("shared handle (memfd_create)", physical->size);
+  const Exported exported{kExportedMagic, physical->size, physical->device < 0 ? -1 : book_device(physical->device), 0};
+  if (write(fd, &exported, sizeof(exported)) != static_cast<ssize_t>(sizeof(exported))) {
+    close(fd);
+    return host_failure("shared handle (write)", physical->size);
+  }
+  *descriptor = fd;
+  return cuda::kSuccess;
+}
+
+Error import_physical(int descriptor, Physical **handle) {
+  Exported exported;
+  if (pread(descriptor, &exported, sizeof(exported), 0) != static_cast<ssize_t>(sizeof(exported)) || exported.magic != kExportedMagic)
+    return cuda::kInvalidValue;
+  int device = -1;
+  for (int d = 0; d < state.visible_count; ++d)
+    if (book_device(d) == exported.device) device = d;
+  if (exported.device >= 0 && device < 0) return cuda::kInvalidDevice;
+  Physical *physical = make<Physical>(kPhysicalObject);
+  if (physical == nullptr) return cuda::kOperatingSystem;
+  physical->device = device;
+  physical->size = exported.size;
+  physical->references = 1;
+  physical->imported = 1;
+  physical->properties.type = 1;  // pinned, the only kind
+  physical->properties.location = {cuda::kLocationDevice, device};
+  *handle = physical;
+  return cuda::kSuccess;
 }
 
 Error map_physical(uintptr_t address, size_t bytes, size_t offset, Physical *physical) {

@@ -16,6 +16,7 @@ struct Physical {
   int device;            // -1: host memory
   size_t size;
   uint32_t references;   // the handle's (one, plus retains) and one a mapping
+  uint32_t imported;     // from another process, which pays for it
   cuda::PhysicalProperties properties;
 };
 
@@ -23,6 +24,9 @@ Error reserve_addresses(uintptr_t *address, size_t bytes, size_t alignment, uint
 Error free_addresses(uintptr_t address, size_t bytes);
 Error create_physical(Physical **handle, size_t bytes, const cuda::PhysicalProperties &properties);
 Physical *find_physical(uint64_t handle);
+// Sharing with other processes of the book by file descriptor; contents are not shared.
+Error export_physical(const Physical *physical, int *descriptor);
+Error import_physical(int descriptor, Physical **handle);
 void release_physical(Physical *physical);
 Error map_physical(uintptr_t address, size_t bytes, size_t offset, Physical *physical);
 Error unmap_physical(uintptr_t address, size_t bytes);

@@ -127,6 +127,22 @@ GPUMEM_EXPORT int cuMemGetAllocationPropertiesFromHandle(cuda::PhysicalPropertie
   *properties = physical->properties;
   return cuda::kSuccess;
 }
+GPUMEM_EXPORT int cuMemExportToShareableHandle(void *shared, uint64_t handle, int type, unsigned long long) {
+  const Physical *physical = find_physical(handle);
+  if (physical == nullptr || shared == nullptr) return cuda::kInvalidValue;
+  constexpr int kFileDescriptor = 1;
+  return type == kFileDescriptor ? export_physical(physical, static_cast<int *>(shared)) : cuda::kNotSupported;
+}
+GPUMEM_EXPORT int cuMemImportFromShareableHandle(uint64_t *handle, void *shared, int type) {
+  const Error error = check_ready();
+  if (error != cuda::kSuccess) return error;
+  constexpr int kFileDescriptor = 1;
+  if (type != kFileDescriptor) return cuda::kNotSupported;
+  Physical *physical = nullptr;
+  const Error made = import_physical(static_cast<int>(reinterpret_cast<intptr_t>(shared)), &physical);
+  *handle = reinterpret_cast<uint64_t>(physical);
+  return made;
+}
 
 // --- Copies and fills ---
 
