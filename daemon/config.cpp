@@ -308,6 +308,7 @@ Config defaults() {
   Config config;
   config.daemon.socket = paths::daemon_socket();
   config.daemon.state_directory = paths::state_directory();
+  config.daemon.profiles_directory = paths::data_file("gpus");
   config.slurm.facts_program = paths::internal_program("gpumem-slurm-facts");
   config.submit.probe_program = paths::internal_program("gpumem-probe");
   return config;

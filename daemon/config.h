@@ -31,6 +31,7 @@ struct DaemonSection {
   std::string socket_mode = "0666";
   std::string socket_group;
   std::string state_directory;  // default: paths::state_directory()
+  std::string profiles_directory;  // default: paths::data_file("gpus")
   std::string log_level = "info";
   std::string log_file;
   std::vector<std::string> roles = {"home", "submit", "node"};
@@ -92,6 +93,8 @@ struct VirtualGpus {
 struct NodeSection {
   bool enforce = true;
   std::vector<VirtualGpus> virtual_gpus;  // empty: the node's GPUs are real
+  std::string name;     // Slurm's NodeName; empty: the host's short name
+  std::string cluster;  // empty: slurm.conf's ClusterName
 };
 
 // Where a value came from: "default" or "FILE:LINE".

@@ -10,6 +10,7 @@ const std::vector<Key<DaemonSection>>& daemon_keys() {
       {"socket_mode", &DaemonSection::socket_mode, "", "The socket's mode, octal.", {}},
       {"socket_group", &DaemonSection::socket_group, "", "The socket's group; empty: the daemon's.", {}},
       {"state_directory", &DaemonSection::state_directory, "", "Database and books; on a local disk.", {}},
+      {"profiles_directory", &DaemonSection::profiles_directory, "", "GPU profiles (for packagers and tests).", {}},
       {"log_level", &DaemonSection::log_level, "", "How much is logged.", {"trace", "debug", "info", "warning", "error"}},
       {"log_file", &DaemonSection::log_file, "", "Log file; empty: standard error (the journal).", {}},
       {"roles", &DaemonSection::roles, "", "What this host does.", {"home", "submit", "node"}},
@@ -80,6 +81,8 @@ const std::vector<Key<NodeSection>>& node_keys() {
       {"enforce", &NodeSection::enforce, "", "Hold jobs to their limit; false: measure only.", {}},
       {"virtual_gpus", &NodeSection::virtual_gpus, "",
        "Shared virtual GPUs instead of real ones, for demos and tests: [{gpu = \"NAME\", count = 2}].", {}, 1, 16},
+      {"name", &NodeSection::name, "", "This host's NodeName in Slurm; empty: its short host name.", {}},
+      {"cluster", &NodeSection::cluster, "", "Slurm's ClusterName; empty: as slurm.conf says.", {}},
   };
   return keys;
 }

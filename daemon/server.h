@@ -23,8 +23,8 @@ class Server;
 // One request on its way to its answer. Handlers keep it as long as they need; every call is harmless after the client has gone.
 class Exchange {
  public:
-  Exchange(Server* server, std::uint64_t connection, Peer peer, protocol::Message request)
-      : peer(std::move(peer)), request(std::move(request)), server_(server), connection_(connection) {}
+  Exchange(Server* server, std::uint64_t connection, Peer from, protocol::Message message)
+      : peer(std::move(from)), request(std::move(message)), server_(server), connection_(connection) {}
 
   const Peer peer;
   const protocol::Message request;

@@ -63,6 +63,7 @@ class ProbeQueue {
 
   std::size_t running() const { return running_.size(); }
   std::size_t waiting() const { return waiting_.size(); }
+  std::size_t at_once() const { return settings_.at_once; }
 
  private:
   struct Waiter {
