@@ -39,6 +39,29 @@ struct Notes {
 };
 constinit Notes notes = {};
 
+// Small writes by range: which bytes are believed without a tracer. Direct-mapped; what is pushed out reads as zero.
+struct Written {
+  uintptr_t start;
+  uint32_t size;
+  uint32_t epoch;
+};
+constexpr size_t kWritten = 16384;
+constinit Written *written = nullptr;  // made at the first small write
+constinit Lock written_lock;
+
+Written *written_slot(uintptr_t start) { return &written[(start * 0x9e3779b97f4a7c15ull >> 40) % kWritten]; }
+
+uint32_t current_epoch();
+
+void note_written(const void *address, size_t bytes) {
+  if (state.contents_followed) return;
+  Locked locked(written_lock);
+  if (written == nullptr) written = static_cast<Written *>(allocate_zeroed(kWritten * sizeof(Written)));
+  if (written == nullptr) return;
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  *written_slot(start) = {start, static_cast<uint32_t>(bytes), current_epoch()};
+}
+
 // Reads host memory that may be gone, without a fault.
 bool read_host(const void *from, void *to, size_t bytes) {
   struct iovec local = {to, bytes}, remote = {const_cast<void *>(from), bytes};
@@ -60,6 +83,48 @@ bool checksum(const char *source, size_t bytes, bool trusted, uint64_t *sum) {
   }
   *sum = hash;
   return true;
+}
+
+uint32_t current_epoch() { return static_cast<uint32_t>(__atomic_load_n(&notes.epoch, __ATOMIC_RELAXED)); }
+
+// Whether small device contents may be given to the program; see Note [Contents].
+bool believed(const void *address, size_t bytes) {
+  if (state.contents_followed) return true;
+  if (__atomic_load_n(&written, __ATOMIC_RELAXED) == nullptr) return false;
+  Locked locked(written_lock);
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  const Written &exact = *written_slot(start);
+  if (exact.start == start && exact.size == bytes) return true;
+  const uint32_t epoch = current_epoch();
+  if (exact.start == start && exact.size >= bytes && exact.epoch == epoch) return true;
+  // A part of something written: any write since the last launch that holds the range.
+  for (size_t w = 0; w < kWritten; ++w)
+    if (written[w].epoch == epoch && written[w].size != 0 && written[w].start <= start && start + bytes <= written[w].start + written[w].size)
+      return true;
+  return false;
+}
+
+// Copies touched pages and zeroes for the others, without making pages of the source.
+void copy_touched(char *to, const char *from, size_t bytes) {
+  constexpr size_t kChunkPages = 1024;
+  unsigned char resident[kChunkPages];
+  while (bytes > 0) {
+    const uintptr_t first = reinterpret_cast<uintptr_t>(from) / kPage * kPage;
+    size_t chunk = kChunkPages * kPage - (reinterpret_cast<uintptr_t>(from) - first);
+    if (chunk > bytes) chunk = bytes;
+    const size_t pages = (reinterpret_cast<uintptr_t>(from) + chunk - first + kPage - 1) / kPage;
+    const bool known = syscall(SYS_mincore, first, pages * kPage, resident) == 0;
+    size_t done = 0;
+    for (size_t p = 0; p < pages; ++p) {
+      size_t size = kPage - (reinterpret_cast<uintptr_t>(from) + done) % kPage;
+      if (size > chunk - done) size = chunk - done;
+      if (!known || (resident[p] & 1)) memcpy(to + done, from + done, size);
+      done += size;
+    }
+    to += chunk;
+    from += chunk;
+    bytes -= chunk;
+  }
 }
 
 bool is_device(const void *pointer) { return on_device(find_range(pointer).kind); }
@@ -106,7 +171,7 @@ void apply_notes(char *to, const char *from, size_t bytes) {
   const uint64_t epoch = __atomic_load_n(&notes.epoch, __ATOMIC_RELAXED);
   for (Note &note : notes.notes) {
     if (note.size == 0 || note.start >= start + bytes || start >= note.start + note.size) continue;
-    if (!state.contents_followed && note.epoch != epoch) {
+    if (!state.contents_followed && note.epoch != epoch && !(note.start == start && note.size == bytes)) {
       note.size = 0;
       --notes.count;
       continue;
@@ -160,11 +225,11 @@ void zero(void *address, size_t bytes, bool ours) {
 }
 
 void to_host(char *to, const char *from, size_t bytes) {
-  const RangeKind kind = find_range(to).kind;
-  if (bytes <= kSmallCopy) {
+  if (bytes <= kSmallCopy && believed(from, bytes)) {
     memmove(to, from, bytes);
   } else {
-    zero(to, bytes, kind == RangeKind::pinned);
+    zero(to, bytes, find_range(to).kind == RangeKind::pinned);
+    if (state.contents_followed) copy_touched(to, from, bytes);
   }
   apply_notes(to, from, bytes);
 }
@@ -194,9 +259,13 @@ void copy_contents(void *destination, const void *source, size_t bytes) {
     return;
   }
   if (bytes <= kSmallCopy) {
-    end_notes(to, bytes);
-    memmove(to, from, bytes);
+    if (!from_device || believed(from, bytes))
+      memmove(to, from, bytes);
+    else
+      memset(to, 0, bytes);
     if (from_device) apply_notes(to, from, bytes);
+    end_notes(to, bytes);
+    note_written(to, bytes);
     return;
   }
   forget_contents(to, bytes);
@@ -212,6 +281,7 @@ void fill_pattern(void *destination, uint32_t value, int element_bytes, size_t c
   if (!is_device(destination) || bytes <= kSmallCopy) {
     end_notes(destination, bytes);
     fill_plain(static_cast<char *>(destination), pattern, 0, bytes);
+    if (bytes <= kSmallCopy) note_written(destination, bytes);
     return;
   }
   forget_contents(destination, bytes);

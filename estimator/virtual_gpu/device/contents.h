@@ -4,10 +4,14 @@
 // Note [Contents]
 // Small contents are real: copies and fills of up to 64 KiB are done in place. Larger ones touch no page: the
 // destination is forgotten (it reads as zero) and a note keeps where its bytes came from: a source on the host with a
-// sampled checksum, or the byte of a fill. A copy to the host, of any size, writes all of its destination: real bytes,
-// with what notes say laid over them. A noted host source that is gone or has changed reads as zero, never as stale bytes.
-// Without a tracer nobody says what kernels write, so a launch ends every note; with one (contents_followed) only
-// forget_contents() and overlapping writes do. Touched pages of forgotten memory are given back to the host.
+// sampled checksum, or the byte of a fill. A copy to the host, of any size, writes all of its destination: what is in
+// touched pages, zeros elsewhere, and what notes say laid over it. A noted host source that is gone or has changed reads
+// as zero, never as stale bytes. Touched pages of forgotten memory are given back to the host.
+//
+// Kernels do not run, so what they would have written must not be read as what lay there before. With a tracer in the
+// process (GPUMEM_TRACER) every operation's outputs are followed by it, and bytes in memory are always what they should be.
+// Without one, bytes are believed only if no kernel was launched since they were written, or if exactly the same range is
+// read back that was written (what a program copied to the device and now fetches); everything else reads as zero.
 #pragma once
 
 #include "estimator/virtual_gpu/internal.h"
