@@ -157,8 +157,8 @@ struct Task {
   std::uint64_t pid_start_ticks = 0;       // /proc/PID/stat's starttime: tells a reused pid; 0: not known
   std::string boot_id;                     // /proc/sys/kernel/random/boot_id
   double started_s = 0;
-  std::optional<double> ended_s;
-  std::optional<std::int32_t> exit_status;
+  std::optional<double> ended_s{};
+  std::optional<std::int32_t> exit_status{};
   std::int32_t signal = 0;
   Cause cause = Cause::unknown;
 };
@@ -170,7 +170,7 @@ struct HistoryEntry {
 };
 
 struct HistoryFilter {
-  std::optional<std::uint32_t> user_id;  // only this user's rows (within what the Viewer sees)
+  std::optional<std::uint32_t> user_id{};  // only this user's rows (within what the Viewer sees)
   double since_s = 0;
   std::uint32_t limit = 50;              // newest first; 0: all
 };
@@ -188,7 +188,7 @@ struct Measurement {
 
 // Whose need a margin is for. An empty field means any.
 struct MarginScope {
-  std::string pool, gpu, user, account, rule;
+  std::string pool{}, gpu{}, user{}, account{}, rule{};
   bool operator==(const MarginScope&) const = default;
 };
 
