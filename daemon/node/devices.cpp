@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "daemon/node/snapshot.h"
 #include "estimator/gpus/profile.h"
 
 namespace gpumem::node {
@@ -40,10 +41,15 @@ bool describes(const book::Book& book, const std::vector<book::DeviceDescription
   return true;
 }
 
-int living_processes(book::Book* book) {
+// The kernel knows who lives, by the locks on the book itself.
+int living_processes(const std::string& path) {
+  char error[512];
+  book::Book book;
+  if (book::open(&book, path.c_str(), false, error, sizeof error) != book::Status::ok) return 0;
   int alive = 0;
   (void)book::for_each_process(
-      book, [](void* context, const book::ProcessUse& process) { *static_cast<int*>(context) += process.alive ? 1 : 0; }, &alive);
+      &book, [](void* context, const book::ProcessUse& process) { *static_cast<int*>(context) += process.alive ? 1 : 0; }, &alive);
+  book::close(&book);
   return alive;
 }
 
@@ -100,37 +106,26 @@ Result<std::unique_ptr<Devices>> Devices::open(const Settings& settings) {
   if (auto made = make_directories(directory, 0711); !made) return made.error();
   const std::string path = directory + "/node";
 
-  char error[512] = "";
-  auto open_book = [&] { return book::open(&devices->book_, path.c_str(), true, error, sizeof error); };
   bool usable = false;
   if (::access(path.c_str(), F_OK) == 0) {
-    const book::Status opened = open_book();
-    if (opened == book::Status::ok) {
-      usable = describes(devices->book_, *wanted);
-      if (!usable) {
-        const int alive = living_processes(&devices->book_);
-        book::close(&devices->book_);
-        devices->book_ = book::Book();
-        if (alive > 0) {
-          return Error{ErrorKind::unavailable, path + " describes other virtual GPUs than node.virtual_gpus, and " +
-                                                   std::to_string(alive) + " running processes use it; let those jobs end, then start gpumemd again"};
-        }
+    auto snapshot = Snapshot::take(path);
+    if (snapshot) {
+      usable = describes(*snapshot->book(), *wanted);
+      const int alive = usable ? 0 : living_processes(path);
+      if (alive > 0) {
+        return Error{ErrorKind::unavailable, path + " describes other virtual GPUs than node.virtual_gpus, and running processes (" +
+                                                 std::to_string(alive) + ") use it; let those jobs end, then start gpumemd again"};
       }
-    } else if (opened != book::Status::not_a_book) {
-      return Error{ErrorKind::io, "cannot open the book of the shared virtual GPUs: " + std::string(error)};
+    } else if (snapshot.error().kind != ErrorKind::unsupported) {
+      return snapshot.error();
     }
     if (!usable && ::unlink(path.c_str()) != 0) return errno_error("cannot replace " + path);
   }
-  if (!usable) {
-    if (book::create(path.c_str(), wanted->data(), static_cast<int>(wanted->size()), book::Accounting::shared_book, 0666,
-                     error, sizeof error) != book::Status::ok) {
-      return Error{ErrorKind::io, "cannot make the book of the shared virtual GPUs: " + std::string(error)};
-    }
-    if (open_book() != book::Status::ok) {
-      return Error{ErrorKind::io, "cannot open the book of the shared virtual GPUs: " + std::string(error)};
-    }
+  char error[512] = "";
+  if (!usable && book::create(path.c_str(), wanted->data(), static_cast<int>(wanted->size()), book::Accounting::shared_book, 0666,
+                              error, sizeof error) != book::Status::ok) {
+    return Error{ErrorKind::io, "cannot make the book of the shared virtual GPUs: " + std::string(error)};
   }
-  devices->book_open_ = true;
   devices->book_path_ = path;
   for (std::size_t i = 0; i < wanted->size(); ++i) {
     const auto& description = (*wanted)[i];
@@ -141,10 +136,6 @@ Result<std::unique_ptr<Devices>> Devices::open(const Settings& settings) {
   return devices;
 }
 
-Devices::~Devices() {
-  if (book_open_) book::close(&book_);
-}
-
 const Device* Devices::find(int index) const {
   for (const auto& device : devices_) {
     if (device.index == index) return &device;
@@ -152,22 +143,28 @@ const Device* Devices::find(int index) const {
   return nullptr;
 }
 
-Result<DeviceNow> Devices::use_of(int index) {
-  if (!book_open_) return Error{ErrorKind::unsupported, "the use of real GPUs is not sampled"};
+Result<DeviceNow> Devices::use_of(int index) const {
+  if (!are_virtual()) return Error{ErrorKind::unsupported, "the use of real GPUs is not sampled"};
+  auto snapshot = Snapshot::take(book_path_);
+  if (!snapshot) return snapshot.error();
   book::DeviceUse use{};
-  const auto status = book::device_use(&book_, index, &use);
+  const auto status = book::device_use(snapshot->book(), index, &use);
   if (status != book::Status::ok) return Error{ErrorKind::io, "cannot read " + book_path_ + ": " + book::status_text(status)};
   return DeviceNow{use.used_bytes, use.peak_bytes};
 }
 
-Result<book::JobUse> Devices::use_of_job(const std::string& job_key) {
-  if (!book_open_) return Error{ErrorKind::unsupported, "the use of real GPUs is not sampled"};
+Result<book::JobUse> Devices::use_of_job(const std::string& job_key) const {
+  if (!are_virtual()) return Error{ErrorKind::unsupported, "the use of real GPUs is not sampled"};
+  auto snapshot = Snapshot::take(book_path_);
+  if (!snapshot) return snapshot.error();
   book::JobUse use{};
-  const auto status = book::job_use(&book_, job_key.c_str(), &use);
+  const auto status = book::job_use(snapshot->book(), job_key.c_str(), &use);
   if (status != book::Status::ok) return Error{ErrorKind::io, "cannot read " + book_path_ + ": " + book::status_text(status)};
   return use;
 }
 
-int Devices::reclaim() { return book_open_ ? book::reclaim(&book_) : 0; }
+void Devices::reclaim() const {
+  if (are_virtual()) reclaim_in_child(book_path_);
+}
 
 }  // namespace gpumem::node

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The node's GPUs: shared virtual ones in a book, or real ones as the driver lists them. Used by gpumemd.
 //
-// Owns the book of the shared virtual GPUs, open for the daemon's whole life: a process must never open one book twice,
-// and closing it would drop locks (estimator/book/book.h). Loop thread only.
+// The shared virtual GPUs' book is made here and read as snapshots; it is never kept open. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -37,24 +36,21 @@ class Devices {
   static Result<std::unique_ptr<Devices>> open(const Settings& settings);
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
-  ~Devices();
 
   bool are_virtual() const { return !book_path_.empty(); }
   const std::string& book_path() const { return book_path_; }  // empty: real GPUs
   const std::vector<Device>& all() const { return devices_; }
   const Device* find(int index) const;
 
-  // Virtual GPUs only: what the device holds now, and what a job holds and was refused on all devices together.
-  Result<DeviceNow> use_of(int index);
-  Result<book::JobUse> use_of_job(const std::string& job_key);
-  // Takes back what dead processes held; returns how many there were.
-  int reclaim();
+  // Virtual GPUs only: what the device holds now, and what a job holds and was refused.
+  Result<DeviceNow> use_of(int index) const;
+  Result<book::JobUse> use_of_job(const std::string& job_key) const;
+  // Takes back what dead processes held.
+  void reclaim() const;
 
  private:
   Devices() = default;
   std::string book_path_;
-  book::Book book_;
-  bool book_open_ = false;
   std::vector<Device> devices_;
 };
 

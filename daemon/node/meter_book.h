@@ -2,7 +2,7 @@
 // A job's meter book: made when the job starts, read when it ends. Used by gpumemd on the node.
 //
 // One file a run of a job, STATE/jobs/KEY, owned by the job's user with mode 0600, in a directory that nobody can list.
-// Its devices are the job's own, in the order of CUDA_VISIBLE_DEVICES. The daemon opens it briefly and never attaches.
+// Its devices are the job's own, in the order of CUDA_VISIBLE_DEVICES. The daemon reads snapshots of it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Metered {
   std::uint64_t out_of_memory_count = 0, out_of_memory_bytes = 0;
 };
 
-// Makes the book if it is not there, and sets the limit (0: none) on each device.
+// Makes the book if there is none (a file that is no book is replaced), and sees to its limit (0: none) on each device.
 Status prepare_meter_book(const std::string& path, const std::vector<Device>& devices, const std::string& job_key,
                           std::uint64_t limit_bytes, std::uint32_t user_id);
 

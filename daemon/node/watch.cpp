@@ -61,7 +61,7 @@ Status Node::adopt_running_jobs() {
 }
 
 void Node::tick() {
-  if (const int dead = devices_->reclaim(); dead > 0) say("took back the device memory of " + std::to_string(dead) + " dead processes");
+  devices_->reclaim();
   auto jobs = history_.unfinished_jobs(settings_.node);
   if (!jobs) return say(jobs.error().message);
   for (auto& job : *jobs) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // daemon/node/: environments, limits, outcomes and restarts, with real books in a temporary directory and a made-up /proc.
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -355,6 +356,58 @@ TEST_F(NodeRole, AJobWhoseMeterWasLostIsMeasuredByTheVirtualDevice) {
   EXPECT_NE(job().note.find("LD_PRELOAD"), std::string::npos) << job().note;
 }
 
+TEST_F(NodeRole, ABookThatItsUserSpoiledOrHoldsDoesNotStopTheDaemon) {
+  start_node();
+  const auto environment = must_start(batch());
+  const std::string path = value(environment, "GPUMEM_METER_BOOK");
+  ASSERT_EQ(::truncate(path.c_str(), 4096), 0);
+  node_->tick();
+  JobStart step = batch(17, 101);
+  step.step_id = 0;
+  must_start(step);
+  EXPECT_FALSE(take(path, "17", 0, 0, {5000 * kMiB})) << "made anew, with the limit";
+  must_end(step, kExit1);
+
+  // A process that stands still with the book's lock, as a suspended job may.
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const int fd = ::open(path.c_str(), O_RDWR);
+    struct flock everything {};
+    everything.l_type = F_WRLCK;
+    (void)!::write(ready[1], ::fcntl(fd, F_SETLK, &everything) == 0 ? "y" : "n", 1);
+    ::pause();
+    ::_exit(0);
+  }
+  char answer = 0;
+  ASSERT_EQ(::read(ready[0], &answer, 1), 1);
+  ASSERT_EQ(answer, 'y');
+  node_->tick();
+  must_end(batch(), kExit1);
+  EXPECT_EQ(job().cause, db::Cause::oom_on_limit);
+  ::kill(holder, SIGKILL);
+  ::waitpid(holder, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  must_end(batch(), kExit1);
+  EXPECT_TRUE(job().ended_s.has_value());
+}
+
+TEST_F(NodeRole, WhatAKilledProcessHeldIsTakenBack) {
+  start_node();
+  const auto environment = must_start(batch());
+  EXPECT_TRUE(take(value(environment, "GPUMEM_BOOK"), "17", 1, 0, {700 * kMiB}));
+  EXPECT_EQ(node_->devices().use_of(1)->used_bytes, 700 * kMiB);
+  node_->tick();
+  for (int i = 0; i < 500 && node_->devices().use_of(1)->used_bytes != 0; ++i) ::usleep(10000);
+  EXPECT_EQ(node_->devices().use_of(1)->used_bytes, 0u);
+  EXPECT_EQ(node_->devices().use_of(1)->peak_bytes, 700 * kMiB);
+}
+
 TEST_F(NodeRole, ARequeuedJobIsANewRunWithItsOwnBook) {
   start_node();
   const auto first = must_start(batch());
@@ -445,7 +498,7 @@ TEST_F(NodeRole, ABookOfTheSameGpusIsKeptAndOneOfOthersReplacedOnlyWhenUnused) {
   auto refused = Node::start(settings_, *history_, nullptr);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::unavailable);
-  EXPECT_NE(refused.error().message.find("1 running process"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("(1)"), std::string::npos) << refused.error().message;
   ::kill(user, SIGKILL);
   ::waitpid(user, nullptr, 0);
   ::close(ready[0]);
