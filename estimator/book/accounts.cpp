@@ -197,6 +197,8 @@ Status attach(Book *book, const char *job_key) {
         row_is_dead(book, r, 0))
       end_row_locked(layout, r);
   }
+  // Peaks should not count the dead beside the living.
+  reclaim_locked(book);
   const int row_index = find_free_row(book);
   const int job = row_index < 0 ? -1 : find_or_make_job(layout, job_key == nullptr ? "" : job_key);
   struct flock life = {};

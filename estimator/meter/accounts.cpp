@@ -42,7 +42,7 @@ struct State {
   Holdings holdings;
   book::Book book;
 };
-State state;
+constinit State state = {};
 
 class Locked {
  public:

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of estimator/virtual_gpu: a CUDA program (programs/vgpu_program.cpp) under the preloaded library, and the book
+// afterwards. Nothing of NVIDIA's is needed: layouts are checked against the table derived from its headers.
+
+#include <gtest/gtest.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "estimator/book/book.h"
+#include "estimator/cuda_interface/types.h"
+#include "estimator/virtual_gpu/device/visible.h"
+
+namespace book = gpumem::book;
+namespace cuda = gpumem::cuda;
+
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+class VirtualGpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "vgpu_test.XXXXXX", here[4096];
+    ASSERT_NE(mkdtemp(name), nullptr);
+    ASSERT_NE(getcwd(here, sizeof here), nullptr);
+    folder_ = std::string(here) + "/" + name;
+    path_ = folder_ + "/book";
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("CUDA_DEVICE_ORDER");
+  }
+  void TearDown() override {
+    unlink(path_.c_str());
+    rmdir(folder_.c_str());
+  }
+  void make(int devices = 1, book::Accounting accounting = book::Accounting::private_book) {
+    std::vector<book::DeviceDescription> all(static_cast<size_t>(devices));
+    for (int n = 0; n < devices; ++n) {
+      book::DeviceDescription &d = all[static_cast<size_t>(n)];
+      strcpy(d.name, "NVIDIA Test");
+      snprintf(d.uuid, sizeof d.uuid, "GPU-%d0000000-0000-0000-0000-0000000000%02x", n, n);
+      snprintf(d.pci_bus_id, sizeof d.pci_bus_id, "00000000:%02X:00.0", 9 - n);
+      d.compute_major = 8, d.compute_minor = 6, d.sm_count = 28;
+      d.sm_clock_khz = 1777000, d.warp_size = 32;
+      d.threads_per_block = 1024, d.threads_per_sm = 1536, d.blocks_per_sm = 16;
+      d.shared_per_block = 49152, d.shared_per_block_optin = 101376, d.shared_per_sm = 102400;
+      d.registers_per_block = d.registers_per_sm = 65536;
+      d.total_bytes = 200 * kMiB, d.usable_bytes = 110 * kMiB, d.context_bytes = 10 * kMiB;
+      d.cuda_version = 13000;
+    }
+    char error[256];
+    ASSERT_EQ(book::create(path_.c_str(), all.data(), devices, accounting, 0600, error, sizeof error), book::Status::ok) << error;
+  }
+  std::string command(const std::string &part, const std::string &environment = "") {
+    const std::string library = LIBRARY_DIR;
+    return "env GPUMEM_BOOK='" + path_ + "' " + environment + " LD_PRELOAD='" + library + "/libgpumem_vgpu.so " + library +
+           "/libcuda.so.1 " + library + "/libnvidia-ml.so.1' '" PROGRAM_DIR "/vgpu_program' " + part;
+  }
+  // Exit status, or minus the signal. Output is kept in output_.
+  int run(const std::string &part, const std::string &environment = "") {
+    FILE *pipe = popen((command(part, environment) + " 2>&1").c_str(), "r");
+    output_.clear();
+    char text[512];
+    while (pipe != nullptr && fgets(text, sizeof text, pipe) != nullptr) output_ += text;
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  std::vector<book::ProcessUse> processes() {
+    std::vector<book::ProcessUse> all;
+    book::Book view;
+    char error[256];
+    EXPECT_EQ(book::open(&view, path_.c_str(), true, error, sizeof error), book::Status::ok) << error;
+    book::for_each_process(&view, [](void *to, const book::ProcessUse &p) { static_cast<decltype(all) *>(to)->push_back(p); }, &all);
+    book::for_each_missing(&view, [](void *to, const book::MissingFunction &m) { static_cast<VirtualGpuTest *>(to)->missing_.push_back(m); }, this);
+    book::device_use(&view, 0, &device_);
+    book::close(&view);
+    return all;
+  }
+  std::string folder_, path_, output_;
+  std::vector<book::MissingFunction> missing_;
+  book::DeviceUse device_ = {};
+};
+
+TEST_F(VirtualGpuTest, WithoutABookThereIsNoDevice) { EXPECT_EQ(run("no_device", "GPUMEM_BOOK="), 0) << output_; }
+TEST_F(VirtualGpuTest, AnUnreadableBookIsNoDevice) { EXPECT_EQ(run("no_device"), 0) << output_; EXPECT_EQ(output_, ""); }
+
+// Parts that say all by themselves
+class Part : public VirtualGpuTest, public ::testing::WithParamInterface<const char *> {};
+TEST_P(Part, BehavesAsInCuda) {
+  make(2);
+  EXPECT_EQ(run(GetParam()), 0) << output_;
+  EXPECT_EQ(output_, "");
+}
+INSTANTIATE_TEST_SUITE_P(VirtualGpu, Part,
+                         ::testing::Values("out_of_memory", "small", "contents", "stale", "pointers", "virtual_memory", "pools",
+                                           "streams", "graphs", "contexts", "properties", "code", "entry_points", "forks",
+                                           "forks_with_locks_held"),
+                         [](const auto &instance) { return std::string(instance.param); });
+
+TEST_F(VirtualGpuTest, LookingAtDevicesChargesNothing) {
+  make();
+  EXPECT_EQ(run("look"), 0) << output_;
+  EXPECT_EQ(processes().size(), 0u);
+  EXPECT_EQ(device_.peak_bytes, 0u);
+}
+
+TEST_F(VirtualGpuTest, TheContextIsChargedOnceAProcess) {
+  make();
+  EXPECT_EQ(run("out_of_memory"), 0) << output_;
+  ASSERT_EQ(processes().size(), 1u);
+  EXPECT_EQ(processes()[0].devices[0].context_peak_bytes, 10 * kMiB);
+  EXPECT_EQ(processes()[0].devices[0].allocated_peak_bytes, 100 * kMiB);
+  EXPECT_EQ(device_.peak_bytes, 110 * kMiB);
+  EXPECT_EQ(device_.used_bytes, 0u);
+}
+
+TEST_F(VirtualGpuTest, AKilledProcessLeavesItsFiguresAndNothingElse) {
+  make();
+  EXPECT_NE(run("die"), 0);
+  ASSERT_EQ(processes().size(), 1u);
+  EXPECT_FALSE(processes()[0].alive);
+  EXPECT_EQ(processes()[0].devices[0].allocated_peak_bytes, 50 * kMiB);
+  EXPECT_EQ(device_.used_bytes, 0u);
+}
+
+TEST_F(VirtualGpuTest, ProcessesOfAllJobsDrawOnOneDevice) {
+  make(1, book::Accounting::shared_book);
+  FILE *holder = popen(("echo wait | (sleep 3; cat) | " + command("hold 60", "GPUMEM_JOB=first")).c_str(), "r");
+  char line[16];
+  ASSERT_NE(fgets(line, sizeof line, holder), nullptr);
+  EXPECT_EQ(run("refused", "GPUMEM_JOB=second"), 0) << output_;
+  EXPECT_EQ(processes().size(), 2u);
+  EXPECT_EQ(processes()[0].launches, 1u);
+  EXPECT_TRUE(processes()[0].alive);
+  EXPECT_STREQ(processes()[0].job_key, "first");
+  EXPECT_EQ(processes()[1].devices[0].out_of_memory_count, 1u);
+  EXPECT_EQ(processes()[1].devices[0].out_of_memory_bytes, 60 * kMiB);
+  pclose(holder);
+  EXPECT_NE(run("refused", "GPUMEM_JOB=second"), 0);  // there is room now
+}
+
+TEST_F(VirtualGpuTest, AHostLimitIsNoDeviceOutOfMemory) {
+  make();
+  EXPECT_EQ(run("host_limit"), 0) << output_;
+  ASSERT_EQ(processes().size(), 1u);
+  EXPECT_EQ(processes()[0].host_failures, 1u);
+  EXPECT_EQ(processes()[0].host_failure_bytes, 30 * kMiB);
+  EXPECT_EQ(processes()[0].devices[0].out_of_memory_count, 0u);
+}
+
+TEST_F(VirtualGpuTest, AFunctionThatWeLackIsRecordedByName) {
+  make();
+  EXPECT_EQ(run("missing"), 0) << output_;
+  EXPECT_EQ(output_, "");
+  processes();
+  ASSERT_EQ(missing_.size(), 2u);
+  EXPECT_STREQ(missing_[0].name, "cudaGraphAddMemcpyNode");
+  EXPECT_EQ(missing_[0].calls, 2u);
+  EXPECT_EQ(std::string(missing_[1].name).substr(0, 16), "cuGetExportTable");
+}
+
+TEST_F(VirtualGpuTest, VisibleDevicesAsInCuda) {
+  make(3);
+  const struct {
+    const char *environment, *seen;
+  } cases[] = {
+      {"", "0 1 2\n"}, {"CUDA_VISIBLE_DEVICES=2,0", "2 0\n"}, {"CUDA_VISIBLE_DEVICES=1,7,0", "1\n"},
+      {"CUDA_VISIBLE_DEVICES=GPU-20", "2\n"}, {"CUDA_DEVICE_ORDER=PCI_BUS_ID", "2 1 0\n"},
+      {"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0", "2\n"},
+  };
+  for (const auto &c : cases) {
+    EXPECT_EQ(run("look", c.environment), 0) << c.environment << ": " << output_;
+    EXPECT_EQ(output_, c.seen) << c.environment;
+  }
+  for (const char *none : {"CUDA_VISIBLE_DEVICES=", "CUDA_VISIBLE_DEVICES=-1", "CUDA_VISIBLE_DEVICES=GPU-", "CUDA_VISIBLE_DEVICES=1,1"})
+    EXPECT_EQ(run("no_device", none), 0) << none << ": " << output_;
+}
+
+TEST_F(VirtualGpuTest, AProcessSeesOneMigInstanceOnly) {
+  make(3);
+  book::Book view;
+  char error[256];
+  ASSERT_EQ(book::open(&view, path_.c_str(), true, error, sizeof error), book::Status::ok) << error;
+  for (int d = 1; d < 3; ++d) {
+    auto *facts = const_cast<book::DeviceDescription *>(book::description(view, d));
+    facts->mig = 1;
+    memcpy(facts->uuid, "MIG", 3);
+  }
+  int devices[book::kMaxDevices];
+  EXPECT_EQ(gpumem::virtual_gpu::visible_devices(view, "MIG-2", nullptr, devices), 1);
+  EXPECT_EQ(devices[0], 2);
+  EXPECT_EQ(gpumem::virtual_gpu::visible_devices(view, nullptr, nullptr, devices), 1);
+  EXPECT_EQ(devices[0], 1);
+  EXPECT_EQ(gpumem::virtual_gpu::visible_devices(view, "0", nullptr, devices), 1);
+  EXPECT_EQ(devices[0], 0);
+  book::close(&view);
+}
+
+// --- Layouts: our declarations against the table from NVIDIA's headers ---
+
+#define CHECK_SIZE(type, bytes) static_assert(sizeof(cuda::type) == bytes, #type)
+#define CHECK_FIELD(type, name, at) static_assert(offsetof(cuda::type, name) == at, #type "." #name)
+#define IGNORE(...)
+
+#define SIZE(generation, structure, bytes) SIZE_##structure(generation, bytes)
+#define FIELD(generation, structure, name, offset) FIELD_##structure(generation, name, offset)
+#define SAME_SIZE(type, bytes) CHECK_SIZE(type, bytes);
+#define SIZE_DeviceProperties IGNORE
+#define FIELD_DeviceProperties IGNORE
+#define SIZE_PointerAttributes(g, bytes) static_assert((g == 13 ? sizeof(cuda::PointerAttributes13) : sizeof(cuda::PointerAttributes)) == bytes);
+#define FIELD_PointerAttributes(g, name, at) CHECK_FIELD(PointerAttributes13, name, at);
+#define SIZE_FunctionAttributes(g, bytes) static_assert((g == 11 ? sizeof(cuda::FunctionAttributes) : sizeof(cuda::FunctionAttributes12)) == bytes);
+#define FIELD_FunctionAttributes(g, name, at) CHECK_FIELD(FunctionAttributes12, name, at);
+#define SIZE_MemoryLocation(g, bytes) CHECK_SIZE(MemoryLocation, bytes);
+#define FIELD_MemoryLocation(g, name, at) CHECK_FIELD(MemoryLocation, name, at);
+#define SIZE_MemoryAccess(g, bytes) CHECK_SIZE(MemoryAccess, bytes);
+#define FIELD_MemoryAccess(g, name, at) CHECK_FIELD(MemoryAccess, name, at);
+#define SIZE_MemoryPoolProperties(g, bytes) CHECK_SIZE(MemoryPoolProperties, bytes);
+#define FIELD_MemoryPoolProperties IGNORE  // the tail differs by generation and is not looked at
+#define SIZE_LaunchConfiguration(g, bytes) CHECK_SIZE(LaunchConfiguration, bytes);
+#define FIELD_LaunchConfiguration(g, name, at) CHECK_FIELD(LaunchConfiguration, name, at);
+#define SIZE_PitchedPointer(g, bytes) CHECK_SIZE(PitchedPointer, bytes);
+#define FIELD_PitchedPointer(g, name, at) CHECK_FIELD(PitchedPointer, name, at);
+#define SIZE_Position(g, bytes) CHECK_SIZE(Position, bytes);
+#define FIELD_Position(g, name, at) CHECK_FIELD(Position, name, at);
+#define SIZE_Extent(g, bytes) CHECK_SIZE(Extent, bytes);
+#define FIELD_Extent(g, name, at) CHECK_FIELD(Extent, name, at);
+#define SIZE_Copy3D(g, bytes) CHECK_SIZE(Copy3D, bytes);
+#define FIELD_Copy3D(g, name, at) CHECK_FIELD(Copy3D, name, at);
+#define SIZE_GraphEdge(g, bytes) CHECK_SIZE(GraphEdge, bytes);
+#define FIELD_GraphEdge(g, name, at) CHECK_FIELD(GraphEdge, name, at);
+#define SIZE_GraphUpdateResult(g, bytes) CHECK_SIZE(GraphUpdateResult, bytes);
+#define FIELD_GraphUpdateResult(g, name, at) CHECK_FIELD(GraphUpdateResult, name, at);
+#define SIZE_GraphInstantiateParameters(g, bytes) CHECK_SIZE(GraphInstantiateParameters, bytes);
+#define FIELD_GraphInstantiateParameters(g, name, at) CHECK_FIELD(GraphInstantiateParameters, name, at);
+#define SIZE_HostNodeParameters IGNORE
+#define FIELD_HostNodeParameters IGNORE
+#define SIZE_IpcHandle(g, bytes) CHECK_SIZE(IpcHandle, bytes);
+#define FIELD_IpcHandle(g, name, at) CHECK_FIELD(IpcHandle, name, at);
+#define SIZE_PhysicalProperties(g, bytes) CHECK_SIZE(PhysicalProperties, bytes);
+#define FIELD_PhysicalProperties(g, name, at) CHECK_FIELD(PhysicalProperties, name, at);
+#define SIZE_PhysicalAccess(g, bytes) CHECK_SIZE(PhysicalAccess, bytes);
+#define FIELD_PhysicalAccess(g, name, at) CHECK_FIELD(PhysicalAccess, name, at);
+#define SIZE_DriverCopy2D(g, bytes) CHECK_SIZE(DriverCopy2D, bytes);
+#define FIELD_DriverCopy2D(g, name, at) CHECK_FIELD(DriverCopy2D, name, at);
+#define SIZE_DriverUuid(g, bytes) CHECK_SIZE(DriverUuid, bytes);
+#define FIELD_DriverUuid(g, name, at) CHECK_FIELD(DriverUuid, name, at);
+#define SIZE_DriverLaunchConfiguration(g, bytes) CHECK_SIZE(DriverLaunchConfiguration, bytes);
+#define FIELD_DriverLaunchConfiguration(g, name, at) CHECK_FIELD(DriverLaunchConfiguration, name, at);
+#define SIZE_DriverLegacyProperties(g, bytes) CHECK_SIZE(DriverLegacyProperties, bytes);
+#define FIELD_DriverLegacyProperties(g, name, at) CHECK_FIELD(DriverLegacyProperties, name, at);
+#define SIZE_NvmlMemory IGNORE
+#define FIELD_NvmlMemory IGNORE
+#define SIZE_NvmlMemoryV2 IGNORE
+#define FIELD_NvmlMemoryV2 IGNORE
+#define SIZE_NvmlProcessV1 IGNORE
+#define FIELD_NvmlProcessV1 IGNORE
+#define SIZE_NvmlProcessV2 IGNORE
+#define FIELD_NvmlProcessV2 IGNORE
+#define SIZE_NvmlPci IGNORE
+#define FIELD_NvmlPci IGNORE
+#define SIZE_NvmlUtilization IGNORE
+#define FIELD_NvmlUtilization IGNORE
+#define SIZE_NvmlBar1 IGNORE
+#define FIELD_NvmlBar1 IGNORE
+#include "estimator/cuda_interface/layouts.def"
+
+}  // namespace
