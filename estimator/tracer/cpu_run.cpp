@@ -12,6 +12,12 @@
 
 #include <cstring>
 
+// Of the OpenMP runtime that torch brings, where it has one. The setting is the calling thread's own.
+extern "C" {
+__attribute__((weak)) void omp_set_num_threads(int);
+__attribute__((weak)) int omp_get_max_threads(void);
+}
+
 namespace gpumem::tracer {
 namespace {
 
@@ -50,7 +56,14 @@ at::Tensor alias_on_cpu(const at::Tensor& device) {
 
 Unseen::Unseen()
     : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-             c10::DispatchKeySet({kFollowKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})) {}
+             c10::DispatchKeySet({kFollowKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})),
+      threads_(omp_get_max_threads ? omp_get_max_threads() : 1) {
+  if (threads_ > 1) omp_set_num_threads(1);
+}
+
+Unseen::~Unseen() {
+  if (threads_ > 1) omp_set_num_threads(threads_);
+}
 
 CpuRun::CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first) {
   std::vector<std::pair<c10::StorageImpl*, c10::intrusive_ptr<c10::StorageImpl>>> copies;

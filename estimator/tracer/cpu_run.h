@@ -26,13 +26,18 @@ void each_tensor(const c10::IValue& value, Visit&& visit) {
 // A CPU tensor over the same bytes as a device tensor, with the same sizes and strides. Does not own the bytes.
 at::Tensor alias_on_cpu(const at::Tensor& device);
 
-// Blocks for its lifetime whatever would see, differentiate or follow the operators inside.
+// Blocks for its lifetime whatever would see, differentiate or follow the operators inside, and keeps them on this thread:
+// waking OpenMP's threads costs more than any small operation.
 class Unseen {
  public:
   Unseen();
+  ~Unseen();
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
 
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_;
+  int threads_;
 };
 
 // Arguments for the CPU kernel, taken before the device's own kernel runs.

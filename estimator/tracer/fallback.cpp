@@ -84,11 +84,12 @@ void mark_written(const at::Tensor& t, State state, bool overwritten) {
   }
 }
 
-bool shares_storage(const at::Tensor& t, const std::vector<c10::IValue>& arguments) {
-  bool shared = false;
+// A few operators hand back an argument, or a view of one, without saying so in their schema (_unsafe_view); none does in lists.
+bool shares_storage(const c10::IValue& result, const std::vector<c10::IValue>& arguments) {
+  if (!result.isTensor()) return false;
   for (const c10::IValue& a : arguments)
-    each_tensor(a, [&](const at::Tensor& other) { shared |= is_plain(other) && storage_of(other) == storage_of(t); });
-  return shared;
+    if (a.isTensor() && a.toTensor().defined() && is_plain(a.toTensor()) && storage_of(a.toTensor()) == storage_of(result.toTensor())) return true;
+  return false;
 }
 
 void mark_not_run(const Operator& op, const std::vector<c10::IValue>& arguments, const Stack& stack, size_t first_return) {
@@ -98,15 +99,15 @@ void mark_not_run(const Operator& op, const std::vector<c10::IValue>& arguments,
     each_tensor(arguments[i], [&](const at::Tensor& t) {
       if (!is_plain(t) || !t.is_cuda() || !is_small(t)) return;
       // What is changed in place keeps its last healthy value.
-      if (overwritten) fill_plausible(t, op.is_all);
-      mark_written(t, State::plausible, overwritten);
+      if (overwritten && is_fillable(t)) fill_plausible(t, op.is_all);
+      mark_written(t, overwritten && !is_fillable(t) ? State::unknown : State::plausible, overwritten);
     });
   }
   for (size_t i = first_return; i < stack.size(); i++) {
     if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
     each_tensor(stack[i], [&](const at::Tensor& t) {
-      if (!is_plain(t) || !t.is_cuda() || !is_small(t)) return;
-      if (shares_storage(t, arguments)) return;
+      if (!is_plain(t) || !t.is_cuda() || !is_fillable(t)) return;
+      if (shares_storage(stack[i], arguments)) return;
       fill_plausible(t, op.is_all);
       set_state(t, State::plausible);
     });
@@ -118,10 +119,10 @@ void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_re
   for (size_t i = first_return; i < stack.size(); i++) {
     if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
     each_tensor(stack[i], [&](const at::Tensor& t) {
-      if (!is_plain(t) || !t.is_cuda() || !is_small(t)) return;
+      if (!is_plain(t) || !t.is_cuda() || !is_fillable(t)) return;
       State state = state_of(t);
       if (state != State::unknown && !(kernel && state == State::blank)) return;
-      if (shares_storage(t, arguments)) return;
+      if (shares_storage(stack[i], arguments)) return;
       fill_plausible(t, op.is_all);
       set_state(t, State::plausible);
     });
@@ -181,8 +182,8 @@ void follow_copy(const c10::OperatorHandle& handle, c10::DispatchKeySet rest, St
     copy.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &again);
     mark_written(to, state == State::blank ? State::plausible : state, true);
   } else if (to.is_cuda() && is_small(to)) {
-    fill_plausible(to);
-    mark_written(to, State::plausible, true);
+    if (is_fillable(to)) fill_plausible(to);
+    mark_written(to, is_fillable(to) ? State::plausible : State::unknown, true);
   }
 }
 
@@ -251,7 +252,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
     case Kind::allocates: {
       handle.redispatchBoxed(rest, stack);
       const at::Tensor& t = stack->back().toTensor();
-      if (is_plain(t) && t.is_cuda() && is_small(t) && storage_of(t)->nbytes()) {
+      if (is_plain(t) && t.is_cuda() && is_fillable(t) && storage_of(t)->nbytes()) {
         std::memset(bytes_of(t), 0, storage_of(t)->nbytes());
         set_state(t, State::blank);
       }
@@ -268,7 +269,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
       size_t nbytes = storage_of(t)->nbytes();
       handle.redispatchBoxed(rest, stack);
       size_t now = storage_of(t)->nbytes();
-      if (now > nbytes && is_small(t)) {
+      if (now > nbytes && is_fillable(t)) {
         std::memset(bytes_of(t) + nbytes, 0, now - nbytes);
         set_state(t, nbytes == 0 ? State::blank : std::min(before, State::plausible));
       }

@@ -24,14 +24,17 @@ enum class State : uint8_t { unknown, blank, plausible, exact };
 // floating-point contents beyond a few thousand elements are the model's own data.
 constexpr size_t kFloatLimitBytes = 64 << 10;
 constexpr size_t kIntegerLimitBytes = 2 << 20;
+// Plausible and blank bytes are written up to this size only; what is larger and was not computed stays unknown (dropout's masks).
+constexpr size_t kFillLimitBytes = 64 << 10;
 // Plausible values are computed with only up to this size: enough for losses, norms and what is derived from them.
-constexpr size_t kPlausibleLimitBytes = 4 << 10;
+constexpr size_t kPlausibleLimitBytes = 1 << 10;
 
 inline size_t limit_bytes(const at::Tensor& t) {
   return t.is_floating_point() || t.is_complex() ? kFloatLimitBytes : kIntegerLimitBytes;
 }
 
 inline c10::StorageImpl* storage_of(const at::Tensor& t) { return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
+inline bool is_fillable(const at::Tensor& t) { return storage_of(t)->nbytes() <= kFillLimitBytes; }
 inline bool is_small(const at::Tensor& t) { return storage_of(t)->nbytes() <= limit_bytes(t); }
 // Address of a storage's first byte, without materialising a lazily copied one.
 inline char* bytes_of(const at::Tensor& t) { return static_cast<char*>(const_cast<void*>(storage_of(t)->data())); }

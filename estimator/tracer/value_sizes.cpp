@@ -27,6 +27,7 @@ at::Tensor nonzero(const at::Tensor& self, int64_t rows) {
 void settle(const at::Tensor& device, const c10::IValue* exact) {
   if (!is_small(device) || device.numel() == 0) return;
   bool real = exact && exact->isTensor() && write_device(device, exact->toTensor());
+  if (!real && !is_fillable(device)) return;
   if (!real) std::memset(bytes_of(device), 0, storage_of(device)->nbytes());
   set_state(device, real ? State::exact : State::plausible);
 }
