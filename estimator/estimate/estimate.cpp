@@ -150,6 +150,9 @@ Verdict judge(const Observation& seen) {
   return {"unsupported", "no_cuda_use", error};
 }
 
+// What is the rule in healthy training (values read for a log line) does not make an estimate doubtful.
+bool lowers_confidence(const std::string& kind) { return kind != "stand-in" && kind != "guess-scalar" && kind != "guess-finite" && kind != "events"; }
+
 // Collects sentences once each, and whether any of them lowers the confidence.
 struct Notes {
   nlohmann::json list = nlohmann::json::array();
@@ -169,7 +172,7 @@ Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t s
     notes.add("ended early after " + std::to_string(steps) + " optimizer steps, when the peak had been stable", true);
   }
   for (const auto& process : seen.record.processes) {
-    for (const auto& note : process.notes) notes.add(note.text, note.kind != "stand-in");
+    for (const auto& note : process.notes) notes.add(note.text, lowers_confidence(note.kind));
     if (!process.tracer.empty() && process.tracer != "active" && !process.cuda.empty()) {
       notes.add("values were not followed (" + process.tracer + "): what depends on them may differ", true);
     }
@@ -191,11 +194,13 @@ Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t s
   for (const auto& missing : seen.book.missing) {
     notes.add(std::string("the program called ") + missing.name + ", which the virtual GPU does not have, and went on", true);
   }
-  if (seen.gpu.fields.count("context_bytes") && seen.gpu.fields.at("context_bytes").source == "assumed") {
+  // What is assumed of the GPU matters only where it entered a figure.
+  const bool used = used_device_memory(seen);
+  if (used && seen.gpu.fields.count("context_bytes") && seen.gpu.fields.at("context_bytes").source == "assumed") {
     notes.add("the CUDA context of a process on " + seen.gpu.name + " is assumed to take " + format_size(seen.gpu.context_bytes()) + ", an upper bound", false);
   }
   for (const auto& field : seen.gpu.assumed_fields()) {
-    if (field != "context_bytes") notes.add(field + " of " + seen.gpu.name + " is assumed", false);
+    if (used && field != "context_bytes") notes.add(field + " of " + seen.gpu.name + " is assumed", false);
   }
   for (const auto& note : seen.notes) notes.add(note, false);
   return notes;

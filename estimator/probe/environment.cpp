@@ -149,7 +149,7 @@ std::vector<std::string> program_environment(const Request& request, const std::
   environment.set("GPUMEM_SHIM_STABLE_STEPS", std::to_string(request.stable_steps));
   environment.set("GPUMEM_SHIM_STOP", request.stop_when_stable ? "1" : "0");
   environment.set("GPUMEM_SHIM_TRACER_PROGRAM", paths::internal_program("gpumem-tracer"));
-  environment.set("GPUMEM_SHIM_TRACER_OUTPUT", shared + "/tracer");
+  environment.set("GPUMEM_SHIM_TRACER_CACHE", shared + "/tracer");
   if (environment.get("GPUMEM_CUDNN") == nullptr) {
     if (const std::string cudnn = own_cudnn(); !cudnn.empty()) environment.set("GPUMEM_CUDNN", cudnn);
   }

@@ -135,7 +135,6 @@ RunOptions run_options(const Request& request, const PrivateDirectory& directory
 
   const Environment environment(request.environment);
   options.view.private_directory = directory.path();
-  options.view.prefer_disk = ::geteuid() != 0 && ::getgroups(0, nullptr) > 1;
   options.view.writable_bytes = std::max(kLeastWritable, host_memory("MemTotal:") / kWritableShare);
   options.view.writable_directories = writable_directories(request, environment);
   options.view.replaced_programs = replaced_programs(request.environment);
@@ -155,6 +154,7 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   const std::string shared = directory.path() + "/shared";
   if (auto filled = fill(request, shared); !filled) return filled.error();
 
+  lend_compiled_tracers(shared + "/tracer", request.environment);
   RunOptions options = run_options(request, directory);
   if (progress) {
     options.tick = [&](double elapsed_s) { progress(progress_text(shared + "/book"), elapsed_s); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gpumem-probe takes out of a sandbox.
+// Compiled tracers on their way into the sandbox and out of it.
 #include "estimator/probe/tracer_cache.h"
 
 #include <dirent.h>
@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/paths.h"
 #include "base/size.h"
 #include "estimator/probe/environment.h"
 
 namespace gpumem::probe {
 namespace {
 
-constexpr std::size_t kLargestFile = 64 * kMiB;  // a tracer is about 2 MiB
+constexpr std::size_t kLargestFile = 64 * kMiB;  // a tracer is about 200 KiB
 constexpr int kMostFiles = 64;
-constexpr int kDeepest = 4;
 
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
@@ -35,30 +35,34 @@ bool is_directory(const std::string& path) {
   return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-// The content of a regular file that nothing else can change under us any more: all writers are dead.
-bool read_regular(const std::string& path, std::string* content, mode_t* mode) {
+bool is_tracer(const std::string& name) { return name.size() > 3 && name.ends_with(".so") && name[0] != '.'; }
+
+// Owned by `owner` and writable by nobody else.
+bool belongs_to(const std::string& path, uid_t owner, bool directory) {
   struct stat found {};
-  if (::lstat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > static_cast<off_t>(kLargestFile)) return false;
-  auto text = read_file(path, kLargestFile);
-  if (!text) return false;
-  *content = std::move(*text);
-  *mode = found.st_mode & 0755;
-  return true;
+  if (::lstat(path.c_str(), &found) != 0 || found.st_uid != owner || (found.st_mode & 022)) return false;
+  return directory ? S_ISDIR(found.st_mode) : S_ISREG(found.st_mode) && found.st_size <= static_cast<off_t>(kLargestFile);
 }
 
-void keep(const std::string& from, const std::string& to, int depth, int* files) {
+// Copies the tracers in `from`, all of which must be `owner`'s, to `to`; those that are there stay.
+void copy_tracers(const std::string& from, const std::string& to, uid_t owner) {
+  if (!belongs_to(from, owner, true)) return;
+  int copied = 0;
   for (const auto& name : names_in(from)) {
     const std::string source = from + "/" + name, target = to + "/" + name;
-    if (is_directory(source) && depth < kDeepest) {
-      keep(source, target, depth + 1, files);
-      continue;
-    }
-    std::string content;
-    mode_t mode = 0644;
-    if (*files >= kMostFiles || ::access(target.c_str(), F_OK) == 0 || !read_regular(source, &content, &mode)) continue;
-    ++*files;
-    if (make_directories(to, 0700)) (void)write_file_atomically(target, content, mode).ok();
+    if (!is_tracer(name) || copied >= kMostFiles || ::access(target.c_str(), F_OK) == 0 || !belongs_to(source, owner, false)) continue;
+    auto content = read_file(source, kLargestFile);
+    if (content && write_file_atomically(target, *content, 0644)) ++copied;
   }
+}
+
+std::string users_cache(const std::vector<std::string>& environment) {
+  const Environment variables(environment);
+  const std::string* cache = variables.get("XDG_CACHE_HOME");
+  if (cache != nullptr && !cache->empty() && (*cache)[0] == '/') return *cache + "/gpumem/tracer";
+  const std::string* home = variables.get("HOME");
+  if (home != nullptr && home->size() > 1 && (*home)[0] == '/') return *home + "/.cache/gpumem/tracer";
+  return "";
 }
 
 }  // namespace
@@ -69,16 +73,21 @@ void for_each_subdirectory(const std::string& path, const std::function<void(con
   }
 }
 
-void keep_compiled_tracers(const std::string& collected, const std::vector<std::string>& environment) {
-  const Environment variables(environment);
-  const std::string* cache = variables.get("XDG_CACHE_HOME");
-  const std::string* home = variables.get("HOME");
-  std::string target;
-  if (cache != nullptr && !cache->empty() && (*cache)[0] == '/') target = *cache;
-  else if (home != nullptr && !home->empty() && (*home)[0] == '/') target = *home + "/.cache";
-  else return;
-  int files = 0;
-  keep(collected, target + "/gpumem/tracer", 0, &files);
+void lend_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment) {
+  copy_tracers(paths::shared_cache_directory() + "/tracer", directory, 0);
+  if (const std::string cache = users_cache(environment); !cache.empty()) copy_tracers(cache, directory, ::geteuid());
+}
+
+void keep_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment) {
+  const std::string cache = users_cache(environment), shared = paths::shared_cache_directory() + "/tracer";
+  if (cache.empty()) return;
+  bool any = false;
+  for (const auto& name : names_in(directory)) {
+    // What came from root's cache stays there.
+    if (is_tracer(name) && ::access((shared + "/" + name).c_str(), F_OK) == 0) ::unlink((directory + "/" + name).c_str());
+    else any = any || is_tracer(name);
+  }
+  if (any && make_directories(cache, 0700)) copy_tracers(directory, cache, ::geteuid());
 }
 
 }  // namespace gpumem::probe

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gpumem-probe takes out of a sandbox: compiled tracers, for the calling user's own cache. Used by gpumem-probe.
+// Compiled tracers on their way into the sandbox and out of it. Used by gpumem-probe.
 //
-// gpumem-tracer, running inside, compiles for a PyTorch that it sees for the first time and leaves the result in a
-// directory outside of the copy-on-write view. The program could have written there too: what comes out goes only to
-// the cache of the user who ran it (a user's code for that same user), regular files of bounded size only.
+// Which Python a script runs, and so which tracer it needs, is known only inside. There gpumem-tracer finds every tracer
+// of root's and the user's caches in one directory, and compiles what is missing into it. The program can write there
+// too: what comes out goes only to the cache of the user who ran it (a user's code for that same user), regular files
+// of bounded size only.
 #pragma once
 
 #include <functional>
@@ -12,9 +13,13 @@
 
 namespace gpumem::probe {
 
-// Moves what is in `collected` (paths relative to the cache stay) to ${XDG_CACHE_HOME:-~/.cache}/gpumem/tracer.
-// Files that are there already stay. A failure costs the next probe its time, nothing else: it is not reported.
-void keep_compiled_tracers(const std::string& collected, const std::vector<std::string>& environment);
+// Copies the tracers of both caches to `directory`: root's where it and the file are root's alone to write, the user's
+// where they are theirs. Copies, because inside the sandbox root's files seem to be nobody's, and nobody trusts those.
+void lend_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment);
+
+// Moves what is new in `directory` to ${XDG_CACHE_HOME:-~/.cache}/gpumem/tracer. A failure costs the next probe some
+// seconds, nothing else: it is not reported.
+void keep_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment);
 
 // Calls `each` with the path of every directory (no symbolic links) directly below `path`.
 void for_each_subdirectory(const std::string& path, const std::function<void(const std::string&)>& each);

@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,8 @@ namespace {
 constexpr int kMostEntries = 2000;
 // Single files beside mount points are copied up to this size, so that they can be written; larger ones are read-only.
 constexpr off_t kLargestCopiedFile = 1 << 20;
+// Directories of a foreign group that are rebuilt as private ones.
+constexpr int kMostRebuilt = 500;
 
 class Builder {
  public:
@@ -38,7 +41,7 @@ class Builder {
   Status overlay(const std::string& source, const std::string& target);
   void shadow(const std::string& source, const std::string& target, bool children_read_only);
   void entry(const std::string& source, const std::string& target, bool read_only);
-  void shadow_writable_directories(const std::string& source, const std::string& target);
+  void shadow_writable_directories(const std::string& source, const std::string& target, bool foreign_only);
   void bind_read_only(const std::string& source, const std::string& target);
   void note_once(const std::string& note);
 
@@ -47,8 +50,21 @@ class Builder {
   std::vector<Mount> mounts_;
   std::string space_;   // private tmpfs
   std::string uppers_;  // where overlays write: below space_, or a directory of the host's disk
+  bool uppers_on_disk_ = false;
+  bool rebuilding_ = false;  // Note [Foreign groups]
+  int rebuilt_ = 0;
   int next_ = 0;
 };
+
+// Note [Foreign groups]
+bool has_foreign_group(const std::string& directory) {
+  struct stat found {};
+  if (::geteuid() == 0 || ::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_gid == ::getegid()) return false;
+  gid_t groups[1024];
+  const int count = ::getgroups(1024, groups);
+  const bool member = std::find(groups, groups + std::max(0, count), found.st_gid) != groups + std::max(0, count);
+  return (found.st_uid == ::geteuid() || member) && ::access(directory.c_str(), W_OK) == 0;
+}
 
 // The mode that a copy of a directory gets: what the user could not write stays so.
 mode_t copy_mode(const std::string& source, const struct stat& found) {
@@ -78,13 +94,14 @@ Status Builder::prepare_space() {
   if (::mount("gpumem-probe", space_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
     return errno_error("mounting a private tmpfs");
   }
-  uppers_ = plan_.prefer_disk ? plan_.private_directory + "/disk" : space_ + "/upper";
+  uppers_ = space_ + "/upper";
   if (::mkdir(uppers_.c_str(), 0700) != 0 && errno != EEXIST) return errno_error("making " + uppers_);
   // Without user.* attributes an overlay cannot replace a directory by another one; tmpfs has them from Linux 6.6 on.
   if (::setxattr(uppers_.c_str(), "user.gpumem", "1", 1, 0) != 0 && errno == EOPNOTSUPP) {
     const std::string disk = plan_.private_directory + "/disk";
     ::mkdir(disk.c_str(), 0700);
-    if (::setxattr(disk.c_str(), "user.gpumem", "1", 1, 0) == 0) uppers_ = disk;
+    uppers_on_disk_ = ::setxattr(disk.c_str(), "user.gpumem", "1", 1, 0) == 0;
+    if (uppers_on_disk_) uppers_ = disk;
   }
   return {};
 }
@@ -127,10 +144,13 @@ void Builder::overlay_or_bind(const std::string& source, const std::string& targ
     return;
   }
   auto done = overlay(source, target);
-  if (done) return;
+  if (done) {
+    shadow_writable_directories(source, target, true);
+    return;
+  }
   note_once("no copy-on-write view of " + source + " (" + done.error().message + "): the program saw it read-only");
   bind_read_only(source, target);
-  shadow_writable_directories(source, target);
+  shadow_writable_directories(source, target, false);
 }
 
 // Copies a file's content; false where it could not be read or written.
@@ -208,8 +228,14 @@ void Builder::shadow(const std::string& source, const std::string& target, bool 
 }
 
 void Builder::tree(const std::string& source, const std::string& target) {
-  const bool holds_uppers = is_within(plan_.private_directory, source);
+  // An overlay must not have its own upper directory in its lower one.
+  const bool holds_uppers = uppers_on_disk_ && is_within(uppers_, source);
   if (has_mounts_below(mounts_, source) || holds_uppers) {
+    shadow(source, target, false);
+    return;
+  }
+  if (rebuilding_ && rebuilt_ < kMostRebuilt && has_foreign_group(source)) {
+    ++rebuilt_;
     shadow(source, target, false);
     return;
   }
@@ -217,13 +243,16 @@ void Builder::tree(const std::string& source, const std::string& target) {
   overlay_or_bind(source, target);
 }
 
-void Builder::shadow_writable_directories(const std::string& source, const std::string& target) {
+void Builder::shadow_writable_directories(const std::string& source, const std::string& target, bool foreign_only) {
+  if (rebuilding_) return;
   for (const auto& wanted : plan_.writable_directories) {
-    if (!is_within(wanted, source)) continue;
+    if (!is_within(wanted, source) || (foreign_only && !has_foreign_group(wanted))) continue;
     struct stat found {};
     if (::stat(wanted.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) continue;
     const std::string copy = space_ + "/shadow" + std::to_string(next_++);
-    shadow(wanted, copy, true);
+    rebuilding_ = foreign_only;
+    shadow(wanted, copy, !foreign_only);
+    rebuilding_ = false;
     const std::string place = target + wanted.substr(source == "/" ? 0 : source.size());
     if (::mount(copy.c_str(), place.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0) {
       note_once("in " + wanted + " the program could make new files but not change large existing ones");

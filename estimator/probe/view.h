@@ -7,9 +7,10 @@
 // empty (no foreign sockets; the one directory shared with the probe aside), /dev has harmless devices only, /proc is
 // the new pid namespace's, /sys is read-only.
 //
-// Note [Where writes go]. In a file system that our namespace mounts, only ids that it maps exist: copying up a file
-// of the user's second group would fail with EOVERFLOW. A user with several groups therefore writes to a directory on
-// the host's disk, where those groups are valid; everyone else to a size-bounded tmpfs.
+// Note [Foreign groups]. An ordinary user's namespace maps that user and their primary group only, and an overlay
+// copies nothing whose owner or group it cannot map: in a project directory of another group, files could be neither
+// changed nor made. Where a directory that the program is likely to write in is like that, it is rebuilt as a private
+// one: small files are copied, large ones can be read, subdirectories are treated alike, a bounded number of them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,6 @@ inline constexpr const char* kSharedInView = "/run/gpumem-probe";
 
 struct ViewPlan {
   std::string private_directory;     // the probe's own, on the host; holds "shared", "space" and "disk"
-  bool prefer_disk = false;          // Note [Where writes go]
   std::uint64_t writable_bytes = 0;  // bound of the tmpfs
   std::vector<std::string> writable_directories;  // must be writable even where overlays are refused
   std::vector<std::pair<std::string, std::string>> replaced_programs;  // real path, stand-in: bound over it

@@ -11,9 +11,9 @@ _library = None
 def start(torch):
     """Returns "active", or "absent: " and why."""
     global _library
-    path = os.environ.get("GPUMEM_TRACER", "")
+    path, why = _find()
     if not path:
-        return "absent: GPUMEM_TRACER is not set"
+        return "absent: " + why
     try:
         import ctypes
 
@@ -32,6 +32,31 @@ def start(torch):
     except Exception as error:
         record.note("events", "allocator events are not recorded: %s" % error)
     return "active"
+
+
+def _find():
+    """The compiled tracer's path and "", or "" and why there is none."""
+    path = os.environ.get("GPUMEM_TRACER", "")
+    if path:
+        return path, ""
+    program, cache = os.environ.get("GPUMEM_SHIM_TRACER_PROGRAM", ""), os.environ.get("GPUMEM_SHIM_TRACER_CACHE", "")
+    if not program or not cache:
+        return "", "GPUMEM_TRACER is not set"
+    import subprocess
+    import sys
+
+    try:
+        found = subprocess.run(
+            [program, "--cache", cache, sys.executable],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=300,
+        )
+    except Exception as error:
+        return "", str(error)
+    path = found.stdout.strip()
+    if found.returncode != 0 or not path:
+        return "", (found.stderr.strip().splitlines() or ["gpumem-tracer failed"])[-1]
+    os.environ["GPUMEM_TRACER"] = path  # for the Pythons that this one starts
+    return path, ""
 
 
 def _follow_threads():
