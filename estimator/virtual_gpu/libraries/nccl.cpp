@@ -50,11 +50,9 @@ int end_communicator(void *pointer) {
   return kSuccess;
 }
 
-// `total` is the size of the whole result, of which `bytes` from `send` are put at `at`.
-void carry(void *receive, size_t at, const void *send, size_t bytes, size_t total) {
-  if (total > kCarried || receive == nullptr || send == nullptr || bytes == 0) return;
-  char *to = static_cast<char *>(receive) + at;
-  if (to != send) memmove(to, send, bytes);
+// Small results take the values of `send`.
+void carry(void *receive, const void *send, size_t bytes) {
+  if (bytes <= kCarried && receive != nullptr && send != nullptr && receive != send) copy_contents(receive, send, bytes);
 }
 
 Handle *queued(void *pointer, Stream stream) {
@@ -155,20 +153,20 @@ GPUMEM_EXPORT int ncclGroupSimulateEnd(void *) { return kSuccess; }
 
 GPUMEM_EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type, int, void *pointer, Stream stream) {
   if (queued(pointer, stream) == nullptr) return kInvalidArgument;
-  carry(receive, 0, send, count * bytes_of(type), count * bytes_of(type));
+  carry(receive, send, count * bytes_of(type));
   return kSuccess;
 }
 GPUMEM_EXPORT int ncclReduce(const void *send, void *receive, size_t count, int type, int, int root, void *pointer, Stream stream) {
   Handle *communicator = queued(pointer, stream);
   if (communicator == nullptr) return kInvalidArgument;
-  if (static_cast<uint64_t>(root) == communicator->number[kRank]) carry(receive, 0, send, count * bytes_of(type), count * bytes_of(type));
+  if (static_cast<uint64_t>(root) == communicator->number[kRank]) carry(receive, send, count * bytes_of(type));
   return kSuccess;
 }
 // Another rank's broadcast leaves our buffer as it is: every rank has the same values.
 GPUMEM_EXPORT int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root, void *pointer, Stream stream) {
   Handle *communicator = queued(pointer, stream);
   if (communicator == nullptr) return kInvalidArgument;
-  if (static_cast<uint64_t>(root) == communicator->number[kRank]) carry(receive, 0, send, count * bytes_of(type), count * bytes_of(type));
+  if (static_cast<uint64_t>(root) == communicator->number[kRank]) carry(receive, send, count * bytes_of(type));
   return kSuccess;
 }
 GPUMEM_EXPORT int ncclBcast(void *, size_t, int, int, void *pointer, Stream stream) { return queued(pointer, stream) != nullptr ? kSuccess : kInvalidArgument; }
@@ -176,7 +174,12 @@ GPUMEM_EXPORT int ncclAllGather(const void *send, void *receive, size_t count, i
   Handle *communicator = queued(pointer, stream);
   if (communicator == nullptr) return kInvalidArgument;
   size_t bytes = count * bytes_of(type), ranks = static_cast<size_t>(communicator->number[kRanks]);
-  for (size_t i = 0; i < ranks && bytes * ranks <= kCarried; i++) carry(receive, i * bytes, send, bytes, bytes * ranks);
+  if (bytes == 0 || bytes * ranks > kCarried || send == nullptr || receive == nullptr) return kSuccess;
+  // Put together on the host first, so that all of the result is one piece of known contents.
+  char gathered[kCarried];
+  copy_contents(gathered, send, bytes);
+  for (size_t i = 1; i < ranks; i++) memcpy(gathered + i * bytes, gathered, bytes);
+  copy_contents(receive, gathered, bytes * ranks);
   return kSuccess;
 }
 GPUMEM_EXPORT int ncclGather(const void *send, void *receive, size_t count, int type, int root, void *pointer, Stream stream) {
@@ -190,7 +193,7 @@ GPUMEM_EXPORT int ncclReduceScatter(const void *send, void *receive, size_t coun
   Handle *communicator = queued(pointer, stream);
   if (communicator == nullptr || send == nullptr) return kInvalidArgument;
   size_t bytes = count * bytes_of(type);
-  carry(receive, 0, static_cast<const char *>(send) + bytes * communicator->number[kRank], bytes, bytes);
+  carry(receive, static_cast<const char *>(send) + bytes * communicator->number[kRank], bytes);
   return kSuccess;
 }
 GPUMEM_EXPORT int ncclScatter(const void *send, void *receive, size_t count, int type, int root, void *pointer, Stream stream) {
@@ -198,14 +201,14 @@ GPUMEM_EXPORT int ncclScatter(const void *send, void *receive, size_t count, int
   if (communicator == nullptr) return kInvalidArgument;
   size_t bytes = count * bytes_of(type);
   if (static_cast<uint64_t>(root) == communicator->number[kRank] && send != nullptr)
-    carry(receive, 0, static_cast<const char *>(send) + bytes * communicator->number[kRank], bytes, bytes);
+    carry(receive, static_cast<const char *>(send) + bytes * communicator->number[kRank], bytes);
   return kSuccess;
 }
 GPUMEM_EXPORT int ncclAlltoAll(const void *send, void *receive, size_t count, int type, void *pointer, Stream stream) {
   Handle *communicator = queued(pointer, stream);
   if (communicator == nullptr) return kInvalidArgument;
   size_t bytes = count * bytes_of(type) * static_cast<size_t>(communicator->number[kRanks]);
-  carry(receive, 0, send, bytes, bytes);
+  carry(receive, send, bytes);
   return kSuccess;
 }
 GPUMEM_EXPORT int ncclSend(const void *, size_t, int, int, void *pointer, Stream stream) { return queued(pointer, stream) != nullptr ? kSuccess : kInvalidArgument; }
