@@ -6,8 +6,6 @@
 // What a handle takes behind the program's back belongs to the context of the GPU's profile.
 #include "estimator/virtual_gpu/libraries/library.h"
 
-#include <string.h>
-
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
 
@@ -45,7 +43,7 @@ int scalar(const void *pointer, void *result, size_t bytes) {
   int status = computed(pointer);
   if (status != kSuccess) return status;
   if (result == nullptr) return kInvalidValue;
-  memset(result, 0, bytes);
+  zero_result(result, bytes);
   return kSuccess;
 }
 

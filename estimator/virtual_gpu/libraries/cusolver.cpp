@@ -7,8 +7,6 @@
 // 3 min(m,n) + 64 (m+n), Jacobi ones a copy of the matrix and a square more. The estimate says that they are rules.
 #include "estimator/virtual_gpu/libraries/library.h"
 
-#include <string.h>
-
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
 
@@ -214,7 +212,7 @@ GPUMEM_EXPORT int cusolverDnXgesvdjSetSortEig(void *object, int) { return accept
   GPUMEM_EXPORT int cusolverDn##letter##gesvdaStridedBatched(void *h, int, int, int, int, const void *, int, long long, void *, long long, \
                                                              void *, int, long long, void *, int, long long, void *, int, int *info,       \
                                                              double *residual, int batch) {                                                \
-    if (residual != nullptr && batch > 0) memset(residual, 0, sizeof(double) * static_cast<size_t>(batch));                                \
+    if (batch > 0) zero_result(residual, sizeof(double) * static_cast<size_t>(batch));                                                     \
     return computed(h, info, batch);                                                                                                       \
   }                                                                                                                                        \
   GPUMEM_EXPORT int cusolverDn##letter##eig##evd_bufferSize(void *, int, int, int n, const void *, int, const void *, int *lwork) {        \
