@@ -192,6 +192,8 @@ void Server::accepted(int fd) {
         guarded([&] {
           const auto found = k.server->connections_.find(k.id);
           if (found == k.server->connections_.end()) return;
+          // Also called when the stream could be written but had nothing: only empty is done.
+          if (evbuffer_get_length(bufferevent_get_output(found->second->stream.get())) > 0) return;
           found->second->sending_since_s = 0;
           if (found->second->closing) k.server->closed(k.id);
         });
@@ -313,16 +315,12 @@ void Server::end_all(const Error& error) {
     if (connection->exchange) waiting.push_back(connection->exchange);
   }
   for (const ExchangePtr& exchange : waiting) exchange->reply_error(error);
-  const double end_s = monotonic_s() + 1;
-  const auto all_sent = [&] {
-    return std::all_of(connections_.begin(), connections_.end(), [](const auto& item) {
-      return evbuffer_get_length(bufferevent_get_output(item.second->stream.get())) == 0;
-    });
-  };
-  while (!all_sent() && monotonic_s() < end_s) {
-    event_base_loop(base_, EVLOOP_NONBLOCK);
-    ::usleep(1000);
-  }
+}
+
+bool Server::all_sent() const {
+  return std::all_of(connections_.begin(), connections_.end(), [](const auto& item) {
+    return evbuffer_get_length(bufferevent_get_output(item.second->stream.get())) == 0;
+  });
 }
 
 }  // namespace gpumem

@@ -68,8 +68,10 @@ class Server {
   void stop_accepting();
   void set_limits(std::size_t connections_at_most, double idle_timeout_s);
   std::size_t connection_count() const { return connections_.size(); }
-  // Answers every exchange that waits with this error: the daemon is about to end. Then tries to send for at most a second.
+  // Answers every exchange that waits with this error: the daemon is about to end.
   void end_all(const Error& error);
+  // Nothing that was answered is still to be sent.
+  bool all_sent() const;
 
  private:
   friend class Exchange;

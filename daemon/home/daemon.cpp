@@ -25,6 +25,9 @@ namespace gpumem::home {
 namespace {
 
 constexpr double kMaintenance_s = 3600;
+// Children get two seconds between SIGTERM and SIGKILL; systemd waits far longer than this.
+constexpr double kEnd_s = 4;
+constexpr double kEndLook_s = 0.02;
 
 bool is_in_group(const std::string& user, gid_t group_id, const std::string& group) {
   const ::group* entry = ::getgrnam(group.c_str());
@@ -265,10 +268,22 @@ void Daemon::maintain() {
 }
 
 void Daemon::end() {
+  if (ending_since_s_ > 0) return;
+  ending_since_s_ = monotonic_s();
   server_->stop_accepting();
   decider_->stop();
   server_->end_all({ErrorKind::unavailable, "gpumemd is ending"});
-  event_base_loopbreak(base_.get());
+  end_timer_ = Timer(base_.get(), [this] { end_when_done(); });
+  end_timer_.start(0);
+}
+
+void Daemon::end_when_done() {
+  const bool done = server_->all_sent() && children_->count() == 0;
+  if (done || monotonic_s() - ending_since_s_ > kEnd_s) {
+    event_base_loopbreak(base_.get());
+  } else {
+    end_timer_.start(kEndLook_s);
+  }
 }
 
 }  // namespace gpumem::home

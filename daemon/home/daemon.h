@@ -43,6 +43,7 @@ class Daemon {
   Status reload();
   void maintain();
   void end();
+  void end_when_done();
 
   config::Config config_;
   const std::string config_path_;
@@ -57,6 +58,8 @@ class Daemon {
   std::vector<SignalEvent> signals_;
   Timer node_timer_;
   Timer maintenance_timer_;
+  Timer end_timer_;
+  double ending_since_s_ = 0;  // monotonic; 0: not ending
 };
 
 // ClusterName of a slurm.conf; empty when it cannot be told.

@@ -95,9 +95,11 @@ struct Asks {
 
 void add_list(Asks& asks, const std::string& option, const std::string& value, bool is_gres_option) {
   bool relevant = false;
+  std::string plain;  // as the user wrote it, before Slurm put its prefixes in
   for (const std::string& raw : split(value, ',')) {
     const std::string item = without_prefix(raw);
     std::string rest;
+    plain += (plain.empty() ? "" : ",") + item;
     if (item.empty() || item == "none") continue;
     if (is_gres(item, "gpu", &rest)) {
       asks.gpus.push_back(parse_type_and_count(rest));
@@ -111,7 +113,7 @@ void add_list(Asks& asks, const std::string& option, const std::string& value, b
     }
   }
   if (!relevant) return;
-  asks.texts += (asks.texts.empty() ? "--" : " --") + option + "=" + value;
+  asks.texts += (asks.texts.empty() ? "--" : " --") + option + "=" + plain;
 }
 
 void add_count(Asks& asks, const std::string& option, const std::string& value) {
