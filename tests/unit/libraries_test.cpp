@@ -354,6 +354,25 @@ TEST(CudnnRnn, WeightsOfAnLstmWithProjectionFillTheBufferInOrder) {
   expect_layout(lstm, 4, 1, true, 4 * 20 * (10 + 5) + 20 * 5 + 8 * 20);
 }
 
+// What cuDNN needed according to an engineer of NVIDIA's (pytorch/pytorch issue 2895).
+TEST(CudnnRnn, TrainingSizesGivePublishedFiguresOfCudnn) {
+  struct {
+    int cell;
+    size_t workspace, reserve;
+  } published[] = {{2, 17730560, 736000000}, {3, 13169920, 864000000}};
+  void *data = nullptr, *handle = nullptr;
+  ASSERT_EQ(call("cudnnCreateRNNDataDescriptor", &data), 0);
+  std::vector<int> lengths(100, 250);
+  EXPECT_EQ(call("cudnnSetRNNDataDescriptor", data, 0, 0, 250, 100, 123, static_cast<const int *>(lengths.data()), handle), 0);
+  for (auto &figures : published) {
+    Rnn rnn(figures.cell, 0, 123, 320, 0, 4);
+    size_t workspace = 0, reserve = 0;
+    EXPECT_EQ(call("cudnnGetRNNTempSpaceSizes", handle, rnn.descriptor, 1, data, &workspace, &reserve), 0);
+    EXPECT_EQ(workspace, figures.workspace);
+    EXPECT_EQ(reserve, figures.reserve);
+  }
+}
+
 TEST(CudnnRnn, OnlyTrainingReservesAndTheRuleIsNoted) {
   Rnn lstm(2, 0, 10, 20, 0, 2);
   void *data = nullptr;
