@@ -3,7 +3,7 @@
 """make bench: what gpumem costs a user, measured side by side in one run on this machine.
 
 Every figure is a median of interleaved repetitions with the goal beside it. A missed goal fails nothing; what could not be
-measured is said and ends with status 1. Python's standard library only; the ResNet-50 runs need BENCH_PYTHON's torch.
+measured is said and ends with status 1. Python's standard library only; the ResNet-50 runs need BENCH_INTERPRETER's torch.
 """
 import argparse
 import datetime
