@@ -124,7 +124,7 @@ int remote_task_init_privileged(spank_t spank) {
       set_environment(spank, reply);
     }
   } else {
-    slurm_error("gpumem: this task runs without a meter: %s", reply.error);
+    slurm_info("gpumem: this task runs without a meter: %s", reply.error);
   }
   client::reply_free(&reply);
   client::request_free(&request);
@@ -144,7 +144,7 @@ void remote_task_exit(spank_t spank) {
   }
   client::Reply reply = {};
   if (ask(&request, &reply) != client::CallStatus::ok) {
-    slurm_error("gpumem: the outcome of this task is not in the history: %s", reply.error);
+    slurm_info("gpumem: the outcome of this task is not in the history: %s", reply.error);
   }
   client::reply_free(&reply);
   client::request_free(&request);

@@ -46,7 +46,7 @@ watch_jobs() {
 import json, subprocess, sys
 devices = json.load(sys.stdin)["devices"]
 used = [(device["used_bytes"] or 0) >> 20 for device in devices]
-print(sum(len(device["jobs"]) for device in devices), sum(used), max(used))' >>"$file" 2>/dev/null
+print(sum(device["jobs"] for device in devices), sum(used), max(used))' >>"$file" 2>/dev/null
     active=no
     for job in "$@"; do is_active "$job" && active=yes; done
     [ $active = no ] && return 0

@@ -4,7 +4,7 @@
 
 submit --gpumem=3G --gres=gpu:1 --wrap 'echo "shards $SLURM_SHARDS_ON_NODE devices $CUDA_VISIBLE_DEVICES"; env'
 is "$STATUS" 0 "sbatch succeeds"
-like "$SAID" '^sbatch: gpumem: .*3.0 GiB.*shard:3072 instead of gpu:1' "one line says what was requested"
+like "$SAID" '^sbatch: gpumem: .*3.0 GiB.*shard:3072 instead of --gres=gpu:1' "one line says what was requested"
 is "$(printf '%s\n' "$SAID" | wc -l)" 1 "and only one"
 wait_end "$JOB"
 is "$(job_state "$JOB")" COMPLETED "the job runs"
@@ -12,6 +12,7 @@ out=$(cat "$WORK/slurm-$JOB.out")
 like "$out" '^shards 3072 devices [01]$' "with 3072 shards on one device"
 unlike "$out" 'SPANK_OPTION' "the option is not inherited by jobs that it submits"
 whole=$(user sbatch --parsable --gpumem=off --gres=gpu:1 --wrap true)
+wait_end "$whole"
 is "$(job_field "$JOB" NumCPUs)" "$(job_field "$whole" NumCPUs)" "as many CPUs as the whole GPU would have brought"
 is "$(job_field "$JOB" TRES | tr , '\n' | grep mem=)" "$(job_field "$whole" TRES | tr , '\n' | grep mem=)" "as much memory"
 

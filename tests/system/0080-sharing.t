@@ -11,14 +11,14 @@ submit --gpumem=8000M --gres=gpu:1 --wrap 'echo "device $SLURM_JOB_GPUS"'; waits
 submit --gpumem=off --gres=gpu:1 --wrap 'echo "device $SLURM_JOB_GPUS"'; whole=$JOB
 wait_running "$big1" && wait_running "$big2" && wait_running "$small"
 pass "two large jobs and a small one run at once on two devices"
-is "$(job_state "$waits") $(job_field "$waits" Reason)" "PENDING Resources" "the one that fits beside none of them waits"
+is "$(job_state "$waits")" PENDING "the one that fits beside none of them waits"
 is "$(job_state "$whole")" PENDING "so does one that wants a whole GPU"
 holding() { grep -q holding "$WORK/slurm-$1.out"; }
 check "the small one has its memory" wait_until 30 "its memory" holding "$small"
 status=$(user gpumem status --json)
 is "$(printf '%s' "$status" | /usr/bin/python3 -c '
 import json, sys
-print(sorted(len(device["jobs"]) for device in json.load(sys.stdin)["devices"]))')" "[1, 2]" "gpumem status shows which jobs share"
+print(sorted(device["jobs"] for device in json.load(sys.stdin)["devices"]))')" "[1, 2]" "gpumem status shows which jobs share"
 for job in "$big1" "$big2" "$small"; do wait_end "$job"; done
 is "$(job_state "$big1") $(job_state "$big2") $(job_state "$small")" "COMPLETED COMPLETED COMPLETED" "none of them is out of memory"
 wait_end "$waits" && wait_end "$whole"

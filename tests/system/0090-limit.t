@@ -11,7 +11,7 @@ like "$(cat "$WORK/slurm-$greedy.out")" 'OutOfMemoryError' "of out of memory, as
 is "$(job_state "$modest")" COMPLETED "its neighbour does not notice"
 known() { case $(shown "$1" 'j["outcome"]') in running | *Error*) return 1 ;; esac; }
 wait_until 10 "the outcomes" known "$greedy"; wait_until 10 "the outcomes" known "$modest"
-is "$(shown "$greedy" 'j["outcome"]')" out_of_memory "the history knows why"
+is "$(shown "$greedy" 'j["outcome"]')" oom_on_limit "the history knows why"
 is "$(shown "$modest" 'j["outcome"]')" completed "of both"
 is "$(shown "$modest" 'j["virtual"]')" True "and that it was on a virtual GPU"
 at_most 5000 "$(($(shown "$modest" 'j["measured_peak_bytes"]') >> 20))" "the measured peak has the memory that was held"

@@ -11,7 +11,7 @@ python train.py 2048 40
 END
 submit job.sh
 is "$STATUS" 0 "sbatch succeeds"
-like "$SAID" '^sbatch: gpumem: .*needs .*requesting shard:[0-9]+ instead of gpu:1' "the line says the estimate and what is requested"
+like "$SAID" '^sbatch: gpumem: .*needs .*requesting shard:[0-9]+ instead of --gres=gpu:1' "the line says the estimate and what is requested"
 check "the probe has left no checkpoint" test ! -e "$WORK/checkpoint.txt"
 wait_end "$JOB"
 is "$(job_state "$JOB")" COMPLETED "the job runs with the limit"
@@ -32,4 +32,5 @@ at_most "$took" 1500 "without a new probe ($took ms)"
 user touch "$WORK/train.py"
 user sed -i 's/Adam(/SGD(/' "$WORK/train.py"
 submit job.sh
-like "$(shown "$JOB" 'd["rule"]')" 'probe' "a changed program is probed anew"
+wait_end "$JOB"
+is "$(shown "$JOB" 'd["rule"], d["cached"]')" "('probe', False)" "a changed program is probed anew"
