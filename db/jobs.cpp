@@ -38,7 +38,9 @@ Result<std::int64_t> History::start_job(const Job& job) {
                    "INSERT INTO jobs (cluster, job_id, array_job_id, array_task_id, node, run, token, user_id, user, "
                    "started_s, ended_s, limit_mib, enforced, is_virtual, gpu, device_uuid, device_index, meter_book, "
                    "measured_peak_bytes, context_bytes, out_of_memory_count, out_of_memory_bytes, exit_status, signal, "
-                   "cause, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                   "cause, note, linked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, "
+                   "?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, "
+                   "EXISTS (SELECT 1 FROM decisions d WHERE d.token = ?7 AND d.user_id = ?8))",
                    "record a job");
   insert.bind(job.cluster).bind(job.job_id).bind(job.array_job_id).bind(job.array_task_id).bind(job.node).bind(job.run);
   bind_job_values(insert, job);

@@ -155,7 +155,16 @@ CREATE TABLE margin_changes (
 );
 )sql";
 
-constexpr const char* kSteps[] = {kCreate};
+// Version 2. jobs.linked: a decision of the same user has the job's token. Jobs without one are lines of history of their
+// own, found without looking at all the others.
+constexpr char kLinked[] = R"sql(
+ALTER TABLE jobs ADD COLUMN linked INTEGER NOT NULL DEFAULT 0;
+UPDATE jobs SET linked = EXISTS (SELECT 1 FROM decisions d WHERE d.token = jobs.token AND d.user_id = jobs.user_id);
+CREATE INDEX jobs_unlinked ON jobs (started_s) WHERE linked = 0;
+CREATE INDEX jobs_unlinked_by_user ON jobs (user_id, started_s) WHERE linked = 0;
+)sql";
+
+constexpr const char* kSteps[] = {kCreate, kLinked};
 
 Result<int> version_of(Database& database) {
   Statement version(database, "PRAGMA user_version", "read its schema version");

@@ -11,18 +11,16 @@
 namespace gpumem::db {
 namespace {
 
-// Every line of history as (decision or NULLs, job or NULLs, user_id, at_s). A token links only rows of one user.
-std::string entries_where(const std::string& condition, const std::string& rest) {
-  const std::string columns = std::string(kDecisionColumns) + ", " + kJobColumns;
-  return "SELECT * FROM (SELECT " + columns +
-         ", d.user_id AS owner, d.submitted_s AS at_s, j.id AS row_id, j.job_id AS number, j.array_job_id AS array_number, "
-         "j.array_task_id AS array_index, d.token AS decision_token, j.id IS NOT NULL AND j.ended_s IS NULL AS is_running "
-         "FROM decisions d LEFT JOIN jobs j ON j.token = d.token AND j.user_id = d.user_id "
-         "UNION ALL SELECT " + columns +
-         ", j.user_id, j.started_s, j.id, j.job_id, j.array_job_id, j.array_task_id, NULL, j.ended_s IS NULL "
-         "FROM jobs j LEFT JOIN decisions d ON d.token = j.token AND d.user_id = j.user_id WHERE d.token IS NULL) "
-         "WHERE (?1 OR owner = ?2) AND " + condition + " ORDER BY at_s DESC, row_id DESC " + rest;
-}
+// A line of history is a decision with its job or NULLs, or a job without a decision. A token links only rows of one
+// user. Each query below is answered from an index: the daemon's loop waits for it.
+std::string columns() { return std::string(kDecisionColumns) + ", " + kJobColumns; }
+
+// Decisions and the jobs that came of them.
+constexpr char kDecisionsWithJobs[] = " d LEFT JOIN jobs j ON j.token = d.token AND j.user_id = d.user_id ";
+// Jobs and the decisions that they came of.
+constexpr char kJobsWithDecisions[] = " FROM jobs j LEFT JOIN decisions d ON d.token = j.token AND d.user_id = j.user_id ";
+constexpr char kVisible[] = " AND (?1 OR j.user_id = ?2) ";
+constexpr char kNewestFirst[] = " ORDER BY COALESCE(d.submitted_s, j.started_s) DESC, j.id DESC";
 
 Result<std::vector<HistoryEntry>> read_entries(Statement& select) {
   std::vector<HistoryEntry> entries;
@@ -73,25 +71,41 @@ std::optional<JobName> parse_job_name(const std::string& text) {
 }  // namespace
 
 Result<std::vector<HistoryEntry>> History::list(Viewer viewer, const HistoryFilter& filter) const {
-  static const std::string sql = entries_where("at_s >= ?3 AND (?4 IS NULL OR owner = ?4)", "LIMIT ?5");
-  Statement select(*database_, sql.c_str(), "read the history");
-  select.bind(viewer.all()).bind(viewer.user_id()).bind(filter.since_s).bind(filter.user_id);
-  select.bind(filter.limit == 0 ? std::int64_t{-1} : std::int64_t{filter.limit});
+  // Of a user who may not see all, or the one asked for: ?1. Each half gives its newest rows, then the newest of both stay.
+  auto sql = [](const char* owner) {
+    const std::string of = owner;
+    return "SELECT * FROM (SELECT " + columns() + ", d.submitted_s AS at_s, j.id AS row_id FROM (SELECT * FROM decisions WHERE " +
+           of + "submitted_s >= ?2 ORDER BY submitted_s DESC LIMIT ?3)" + kDecisionsWithJobs +
+           "UNION ALL SELECT * FROM (SELECT " + columns() + ", j.started_s, j.id" + kJobsWithDecisions + "WHERE j.linked = 0 AND " +
+           (of.empty() ? "" : "j." + of) + "j.started_s >= ?2 ORDER BY j.started_s DESC LIMIT ?3)) "
+           "ORDER BY at_s DESC, row_id DESC LIMIT ?3";
+  };
+  static const std::string of_one = sql("user_id = ?1 AND ");
+  static const std::string of_all = sql("");
+  std::optional<std::uint32_t> owner = filter.user_id;
+  if (!viewer.all()) {
+    if (owner && *owner != viewer.user_id()) return std::vector<HistoryEntry>();
+    owner = viewer.user_id();
+  }
+  Statement select(*database_, owner ? of_one.c_str() : of_all.c_str(), "read the history");
+  select.bind(owner).bind(filter.since_s).bind(filter.limit == 0 ? std::int64_t{-1} : std::int64_t{filter.limit});
   return read_entries(select);
 }
 
 Result<std::vector<HistoryEntry>> History::show(Viewer viewer, const std::string& job_or_token) const {
   Result<std::vector<HistoryEntry>> found = std::vector<HistoryEntry>();
   if (is_token(job_or_token)) {
-    static const std::string sql = entries_where("decision_token = ?3", "");
+    static const std::string sql = "SELECT " + columns() + " FROM decisions" + kDecisionsWithJobs +
+                                   "WHERE d.token = ?3 AND (?1 OR d.user_id = ?2)" + kNewestFirst;
     Statement select(*database_, sql.c_str(), "look a token up");
     select.bind(viewer.all()).bind(viewer.user_id()).bind(job_or_token);
     found = read_entries(select);
   } else if (const auto name = parse_job_name(job_or_token)) {
-    static const std::string sql = entries_where(
-        "CASE WHEN ?4 IS NULL THEN number = ?3 OR array_number = ?3 ELSE array_number = ?3 AND array_index = ?4 END", "");
-    Statement select(*database_, sql.c_str(), "look a job up");
-    select.bind(viewer.all()).bind(viewer.user_id()).bind(name->number).bind(name->array_index);
+    static const std::string of_job = "SELECT " + columns() + kJobsWithDecisions + "WHERE (j.job_id = ?3 OR j.array_job_id = ?3)" + kVisible + kNewestFirst;
+    static const std::string of_task = "SELECT " + columns() + kJobsWithDecisions + "WHERE j.array_job_id = ?3 AND j.array_task_id = ?4" + kVisible + kNewestFirst;
+    Statement select(*database_, name->array_index ? of_task.c_str() : of_job.c_str(), "look a job up");
+    select.bind(viewer.all()).bind(viewer.user_id()).bind(name->number);
+    if (name->array_index) select.bind(*name->array_index);
     found = read_entries(select);
   } else {
     return Error{ErrorKind::invalid_argument,
@@ -104,7 +118,7 @@ Result<std::vector<HistoryEntry>> History::show(Viewer viewer, const std::string
 }
 
 Result<std::vector<HistoryEntry>> History::running(Viewer viewer) const {
-  static const std::string sql = entries_where("is_running", "");
+  static const std::string sql = "SELECT " + columns() + kJobsWithDecisions + "WHERE j.ended_s IS NULL" + kVisible + kNewestFirst;
   Statement select(*database_, sql.c_str(), "read the running jobs");
   select.bind(viewer.all()).bind(viewer.user_id());
   return read_entries(select);

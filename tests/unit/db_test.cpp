@@ -163,17 +163,66 @@ TEST_F(Db, AFileOfVersion1KeepsItsRowsThroughLaterSteps) {
   EXPECT_EQ(version.read<int>(), static_cast<int>(steps.size()));
 }
 
+TEST_F(Db, JobsOfVersion1FindTheirDecisions) {
+  {
+    auto database = Database::open(path_);
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE(migrate(**database, migrations().first(1)).ok());
+    const std::string job = "INSERT INTO jobs VALUES (NULL, 'c', ?, NULL, NULL, 'n', 1, '" + token_of(1) +
+                            "', ?, 'u', 5, NULL, NULL, 0, 0, '', '', 0, '', NULL, 0, 0, 0, NULL, 0, 'unknown', '')";
+    for (const int user_id : {1000, 1001}) {
+      Statement insert(**database, job.c_str(), "insert");
+      insert.bind(user_id).bind(user_id);
+      ASSERT_TRUE(insert.run().ok());
+    }
+    Statement decision(**database, "INSERT INTO decisions VALUES (?, 4, 1000, 'u', '', '', '', '', '', '', '', '', '', '', '', '', '', '', NULL, 0, 0, 0, NULL, 'keep', '', '', '')", "insert");
+    decision.bind(token_of(1));
+    ASSERT_TRUE(decision.run().ok());
+  }
+  History history = open();
+  auto listed = history.list(Viewer::sees_all(), {});
+  ASSERT_TRUE(listed.ok()) << listed.error().message;
+  ASSERT_EQ(listed->size(), 2u);
+  EXPECT_FALSE((*listed)[0].decision.has_value()) << "another user's token";
+  EXPECT_EQ((*listed)[0].job->job_id, 1001u);
+  EXPECT_TRUE((*listed)[1].decision.has_value());
+  EXPECT_EQ((*listed)[1].job->job_id, 1000u);
+}
+
+// What people ask is answered on the daemon's loop: no question may read a whole table.
+TEST_F(Db, QuestionsAreAnsweredFromIndexes) {
+  { History history = open(); }
+  auto database = Database::open(path_);
+  ASSERT_TRUE(database.ok());
+  for (const char* sql : {"SELECT * FROM decisions WHERE user_id = 1 AND submitted_s >= 2 ORDER BY submitted_s DESC LIMIT 3",
+                          "SELECT * FROM decisions WHERE submitted_s >= 2 ORDER BY submitted_s DESC LIMIT 3",
+                          "SELECT * FROM jobs j WHERE j.linked = 0 AND j.user_id = 1 AND j.started_s >= 2 ORDER BY j.started_s DESC LIMIT 3",
+                          "SELECT * FROM jobs j WHERE j.linked = 0 AND j.started_s >= 2 ORDER BY j.started_s DESC LIMIT 3",
+                          "SELECT * FROM jobs j WHERE j.ended_s IS NULL", "SELECT * FROM jobs j WHERE (j.job_id = 3 OR j.array_job_id = 3)",
+                          "SELECT * FROM probes WHERE user_id = 1 AND fingerprint = '' AND gpu = '' ORDER BY finished_s DESC, id DESC LIMIT 1",
+                          "SELECT * FROM decisions d JOIN jobs j ON j.token = d.token AND j.user_id = d.user_id WHERE d.user_id = 1 AND d.family = 'f'"}) {
+    Statement plan(**database, (std::string("EXPLAIN QUERY PLAN ") + sql).c_str(), "explain");
+    for (auto row = plan.step(); row.ok() && *row; row = plan.step()) {
+      plan.skip(3);
+      const std::string detail = plan.read<std::string>();
+      EXPECT_TRUE(detail.find("SCAN") == std::string::npos || detail.find("USING INDEX") != std::string::npos) << sql << "\n" << detail;
+      EXPECT_EQ(detail.find("TEMP B-TREE"), std::string::npos) << sql << "\n" << detail;
+    }
+  }
+}
+
 TEST_F(Db, AMigrationThatFailsChangesNothing) {
-  const char* steps[] = {migrations()[0], "CREATE TABLE extra (x); CREATE TABLE extra (x)"};
+  std::vector<const char*> steps(migrations().begin(), migrations().end());
+  steps.push_back("CREATE TABLE extra (x); CREATE TABLE extra (x)");
   { History history = open(); }
   auto database = Database::open(path_);
   ASSERT_TRUE(database.ok());
   auto migrated = migrate(**database, steps);
   ASSERT_FALSE(migrated.ok());
-  EXPECT_NE(migrated.error().message.find("migration to version 2"), std::string::npos) << migrated.error().message;
+  EXPECT_NE(migrated.error().message.find("migration to version " + std::to_string(steps.size())), std::string::npos) << migrated.error().message;
   Statement version(**database, "PRAGMA user_version", "look");
   ASSERT_TRUE(version.step().value_or(false));
-  EXPECT_EQ(version.read<int>(), 1);
+  EXPECT_EQ(version.read<int>(), static_cast<int>(migrations().size()));
   EXPECT_TRUE((*database)->execute("CREATE TABLE extra (x)").ok());
 }
 
