@@ -45,8 +45,9 @@ void *map_pages(size_t bytes) {
 void *new_object(uint32_t kind) {
   Locked locked(arena.lock);
   if (arena.base == nullptr) {
-    arena.base = static_cast<char *>(map_pages(kArenaSize));
-    if (arena.base == nullptr) return nullptr;
+    char *base = static_cast<char *>(map_pages(kArenaSize));
+    if (base == nullptr) return nullptr;
+    __atomic_store_n(&arena.base, base, __ATOMIC_RELEASE);
   }
   char *slot = arena.free_list;
   if (slot != nullptr) {
@@ -55,26 +56,25 @@ void *new_object(uint32_t kind) {
   } else {
     if (arena.fresh + kObjectSize > kArenaSize) return nullptr;
     slot = arena.base + arena.fresh;
-    arena.fresh += kObjectSize;
+    __atomic_store_n(&arena.fresh, arena.fresh + kObjectSize, __ATOMIC_RELAXED);
   }
-  memcpy(slot, &kind, sizeof(kind));
+  __atomic_store_n(reinterpret_cast<uint32_t *>(slot), kind, __ATOMIC_RELAXED);
   return slot;
 }
 
 void *find_object(const void *pointer, uint32_t kind) {
   const char *slot = static_cast<const char *>(pointer);
-  if (arena.base == nullptr || slot < arena.base || slot >= arena.base + arena.fresh) return nullptr;
-  if (static_cast<size_t>(slot - arena.base) % kObjectSize != 0) return nullptr;
-  uint32_t found;
-  memcpy(&found, slot, sizeof(found));
-  return found == kind ? const_cast<char *>(slot) : nullptr;
+  const char *base = __atomic_load_n(&arena.base, __ATOMIC_ACQUIRE);
+  if (base == nullptr || slot < base || slot >= base + __atomic_load_n(&arena.fresh, __ATOMIC_RELAXED)) return nullptr;
+  if (static_cast<size_t>(slot - base) % kObjectSize != 0) return nullptr;
+  return __atomic_load_n(reinterpret_cast<const uint32_t *>(slot), __ATOMIC_RELAXED) == kind ? const_cast<char *>(slot) : nullptr;
 }
 
 void delete_object(void *object) {
   if (object == nullptr) return;
   Locked locked(arena.lock);
   char *slot = static_cast<char *>(object);
-  memset(slot, 0, 4);
+  __atomic_store_n(reinterpret_cast<uint32_t *>(slot), kFreeObject, __ATOMIC_RELAXED);
   memcpy(slot + 8, &arena.free_list, sizeof(char *));
   arena.free_list = slot;
 }

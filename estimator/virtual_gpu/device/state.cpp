@@ -53,7 +53,7 @@ bool ready() { return check_ready() == cuda::kSuccess; }
 Error check_ready() {
   if (state.in_bad_fork) return cuda::kNotInitialized;
   if (!open_book() || state.visible_count == 0) return cuda::kNoDevice;
-  state.initialized = 1;
+  if (!__atomic_load_n(&state.initialized, __ATOMIC_RELAXED)) __atomic_store_n(&state.initialized, 1, __ATOMIC_RELAXED);
   return cuda::kSuccess;
 }
 

@@ -23,6 +23,8 @@ uint64_t take_id() { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
 
 }  // namespace
 
+void advance_clock(Stream stream, uint64_t nanoseconds) { advance(stream, nanoseconds); }
+
 StreamObject *find_stream(Stream stream) { return find<StreamObject>(stream, kStreamObject); }
 
 bool is_stream(Stream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2 || find_stream(stream) != nullptr; }

@@ -511,9 +511,9 @@ void forks() {
   CHECK(cudaFree(p) == 0);
 }
 
-volatile bool stop_workers;
+bool stop_workers;
 void *worker(void *) {
-  while (!stop_workers) {
+  while (!__atomic_load_n(&stop_workers, __ATOMIC_RELAXED)) {
     void *p = nullptr, *event = nullptr;
     cudaMalloc(&p, 3 * kMiB);
     cudaFree(p);
@@ -541,7 +541,7 @@ void forks_with_locks_held() {
     int status = 1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
   }
-  stop_workers = true;
+  __atomic_store_n(&stop_workers, true, __ATOMIC_RELAXED);
   for (pthread_t &thread : threads) pthread_join(thread, nullptr);
 }
 
