@@ -61,6 +61,8 @@ void forget_contents(void *destination, size_t bytes);
 
 // A kernel or library operation was queued on the stream (counts a launch; advances the device's simulated clock).
 void count_launch(Stream stream);
+// Work on the stream takes this much longer on the device's simulated clock.
+void advance_clock(Stream stream, uint64_t nanoseconds);
 // The stream is being captured into a graph.
 bool is_capturing(Stream stream);
 
