@@ -115,6 +115,18 @@ bool CpuRun::run(const c10::OperatorHandle& handle, Operator& op) {
   }
 }
 
+bool copy_on_host(const at::Tensor& to, const at::Tensor& from) {
+  static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  try {
+    Unseen unseen;
+    torch::jit::Stack stack{to, from, false};
+    copy.redispatchBoxed(kCpu, &stack);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 bool write_device(const at::Tensor& device, const at::Tensor& cpu) {
   if (device.sizes() != cpu.sizes()) return false;
   if (device.numel() == 0) return true;
@@ -122,15 +134,7 @@ bool write_device(const at::Tensor& device, const at::Tensor& cpu) {
     std::memcpy(bytes_of(device) + device.storage_offset() * device.itemsize(), cpu.const_data_ptr(), device.nbytes());
     return true;
   }
-  static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-  try {
-    Unseen unseen;
-    torch::jit::Stack stack{alias_on_cpu(device), cpu, false};
-    copy.redispatchBoxed(kCpu, &stack);
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
+  return copy_on_host(alias_on_cpu(device), cpu);
 }
 
 bool CpuRun::deliver(const Operator& op, const std::vector<c10::IValue>& device_arguments, c10::IValue* device_returns) {

@@ -63,6 +63,9 @@ class CpuRun {
   torch::jit::Stack arguments_, results_;
 };
 
+// copy_ between CPU tensors, converting and broadcasting. False where the CPU has no kernel for the types.
+bool copy_on_host(const at::Tensor& to, const at::Tensor& from);
+
 // Copies the elements of a CPU tensor into a device tensor of the same sizes, converting the type. False: sizes differ.
 bool write_device(const at::Tensor& device, const at::Tensor& cpu);
 

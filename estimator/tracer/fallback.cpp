@@ -175,11 +175,7 @@ void follow_copy(const c10::OperatorHandle& handle, c10::DispatchKeySet rest, St
   bool known = state != State::unknown && (!to.is_cuda() || is_small(to));
   if (known && from.is_cuda() && to.is_cuda() && storage_of(from) == storage_of(to)) known = false;
   handle.redispatchBoxed(rest, stack);
-  if (known) {
-    static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-    Unseen unseen;
-    Stack again{to.is_cuda() ? alias_on_cpu(to) : to, source, false};
-    copy.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &again);
+  if (known && copy_on_host(to.is_cuda() ? alias_on_cpu(to) : to, source)) {
     mark_written(to, state == State::blank ? State::plausible : state, true);
   } else if (to.is_cuda() && is_small(to)) {
     if (is_fillable(to)) fill_plausible(to);
@@ -192,9 +188,13 @@ void follow_scalar(const c10::OperatorHandle& handle, Operator& op, c10::Dispatc
   State state = state_of(self);
   Stack real;
   if (state != State::unknown) {
-    real.emplace_back(alias_on_cpu(self));
-    Unseen unseen;
-    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &real);
+    try {
+      real.emplace_back(alias_on_cpu(self));
+      Unseen unseen;
+      handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &real);
+    } catch (const std::exception&) {  // a type that the host cannot read
+      state = State::unknown;
+    }
   }
   handle.redispatchBoxed(rest, stack);
   c10::IValue& answer = stack->back();

@@ -3,7 +3,6 @@
 
 #include "operators.h"
 
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -86,8 +85,6 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
   op.runs_on_cpu = space == "aten" && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
-std::mutex registry_mutex;
-
 using Registry = std::unordered_map<const void*, Operator*>;
 Registry& registry() {
   static auto* operators = new Registry;
@@ -98,13 +95,18 @@ const char* kGuessNames[] = {"scalar", "size", "finite"};
 
 }  // namespace
 
+std::mutex& operators_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
 Operator& operator_of(const c10::OperatorHandle& handle) {
   constexpr size_t kSlots = 1024;
   static thread_local Operator* recent[kSlots];
   const void* schema = &handle.schema();
   Operator*& slot = recent[(reinterpret_cast<uintptr_t>(schema) >> 6) % kSlots];
   if (slot && slot->schema == schema) return *slot;
-  std::lock_guard<std::mutex> hold(registry_mutex);
+  std::lock_guard<std::mutex> hold(operators_mutex());
   Operator*& known = registry()[schema];
   if (!known) {
     known = new Operator;
@@ -118,7 +120,7 @@ void count_guess(Operator& op, Guess guess) { op.guesses[static_cast<size_t>(gue
 
 std::string guesses_as_json() {
   std::string text;
-  std::lock_guard<std::mutex> hold(registry_mutex);
+  std::lock_guard<std::mutex> hold(operators_mutex());
   for (const auto& [schema, op] : registry())
     for (size_t i = 0; i < 3; i++)
       if (uint64_t count = op->guesses[i].load())

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ struct Operator {
 
 // Thread-safe; the answer lives for ever.
 Operator& operator_of(const c10::OperatorHandle& handle);
+
+// Held while the process forks (see storage_states.h).
+std::mutex& operators_mutex();
 
 void count_guess(Operator& op, Guess guess);
 // A JSON array of {"op", "kind": "scalar" | "size" | "finite", "count"}, for every operator whose values were guessed.

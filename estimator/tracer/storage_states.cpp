@@ -3,6 +3,8 @@
 
 #include "storage_states.h"
 
+#include "operators.h"
+
 #include <pthread.h>
 
 #include <mutex>
@@ -65,6 +67,12 @@ Table& fill_table() {
   return *table;
 }
 
+void unlock_all() {
+  fill_table().mutex().unlock();
+  device_table().mutex().unlock();
+  operators_mutex().unlock();
+}
+
 }  // namespace
 
 State state_of(const at::Tensor& t) { return is_small(t) ? device_table().find(storage_of(t)) : State::unknown; }
@@ -79,17 +87,11 @@ void set_skipped_fill(const at::Tensor& t, bool skipped) { fill_table().put(t, s
 void survive_fork() {
   pthread_atfork(
       [] {
+        operators_mutex().lock();
         device_table().mutex().lock();
         fill_table().mutex().lock();
       },
-      [] {
-        fill_table().mutex().unlock();
-        device_table().mutex().unlock();
-      },
-      [] {
-        fill_table().mutex().unlock();
-        device_table().mutex().unlock();
-      });
+      unlock_all, unlock_all);
 }
 
 }  // namespace gpumem::tracer

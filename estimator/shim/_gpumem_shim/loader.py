@@ -69,9 +69,11 @@ def whole_epoch_seen():
 
 
 def write_notes():
-    for number, (given, total) in sorted(_notes.items()):
+    alike = collections.Counter(_notes.values())
+    for (given, total), loaders in sorted(alike.items(), key=str):
+        whose = "a DataLoader" if loaders == 1 else "%d DataLoaders" % loaders
         of = "" if total is None else " of %d" % total
-        record.note("epoch", "epochs of DataLoader %d were shortened to %d%s batches" % (number, given, of), batches=given, total=total)
+        record.note("epoch", "epochs of %s were shortened to %d%s batches" % (whose, given, of), batches=given, total=total, loaders=loaders)
     _notes.clear()
 
 
