@@ -558,6 +558,31 @@ TEST_F(Planner, AnOldCudnnOfTheJobIsNeverCalledAndTheNamedOnePlans) {
   EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
+TEST_F(Planner, BenchmarkedPlansAreAsFastAsTheirPlaceInCudnnsList) {
+  auto child = [] {
+    void *own = dlopen(place("own", "libfake_cudnn_new.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK_CHILD(own != nullptr && library() != nullptr);
+    void *handle = nullptr, *heuristics = nullptr, *stream = nullptr, *start = nullptr, *end = nullptr;
+    CHECK_CHILD(call("cudnnCreate", &handle) == 0);
+    CHECK_CHILD(call("cudnnBackendCreateDescriptor", 4, &heuristics) == 0);
+    CHECK_CHILD(call("cudaEventCreate", &start) == 0 && call("cudaEventCreate", &end) == 0);
+    float took_ms[3] = {};
+    for (float &took : took_ms) {
+      void *plan = nullptr, *pack = nullptr;
+      CHECK_CHILD(call("cudnnBackendCreateDescriptor", 5, &plan) == 0 && call("cudnnBackendCreateDescriptor", 16, &pack) == 0);
+      CHECK_CHILD(call("cudaEventRecord", start, stream) == 0);
+      CHECK_CHILD(call("cudnnBackendExecute", handle, plan, pack) == 0);
+      CHECK_CHILD(call("cudaEventRecord", end, stream) == 0);
+      CHECK_CHILD(call("cudaEventElapsedTime", &took, start, end) == 0);
+    }
+    CHECK_CHILD(took_ms[0] < took_ms[1] && took_ms[1] < took_ms[2]);
+    CHECK_CHILD(notes().find("{\"guess\": \"cudnn.benchmark\"") != std::string::npos);
+    fs::remove_all(directory());
+    _exit(0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Planner, WithoutOneConvolutionsGetAPlanWithoutWorkspaceAndTheEstimateIsTold) {
   auto child = [] {
     unsetenv("GPUMEM_CUDNN");
