@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "daemon/home/estimate_reading.h"
 #include "daemon/home/submission.h"
+#include "daemon/submit/file_check.h"
 
 namespace gpumem::home {
 namespace {
@@ -43,7 +44,9 @@ Decider::Decider(event_base* base, Children& children, db::History& history, Slu
     : base_(base), children_(children), history_(history), slurm_(slurm), config_(config),
       pools_(std::make_shared<const std::vector<Pool>>(std::move(pools))), host_(host_name()),
       queue_(base, children, probe_settings(),
-             [this](const std::string& key, const submit::ProbeResult& result) { probe_ended(key, result); }) {}
+             [this](const std::string& key, const submit::ProbeResult& result, std::function<void()> recorded) {
+               probe_ended(key, result, recorded);
+             }) {}
 
 Decider::~Decider() { stop(); }
 
@@ -74,19 +77,21 @@ void Decider::decide(const ExchangePtr& exchange) {
   if (!exchange->open() && submission->is_over()) forget(submission.get());
 }
 
-void Decider::probe_ended(const std::string& key, const submit::ProbeResult& result) {
+void Decider::probe_ended(const std::string& key, const submit::ProbeResult& result, const std::function<void()>& recorded) {
   const auto found = notes_.find(key);
-  if (found == notes_.end()) return;
+  if (found == notes_.end() || result.estimate_json.empty()) {
+    notes_.erase(key);
+    return recorded();
+  }
   const ProbeNote note = found->second;
   notes_.erase(found);
-  if (result.estimate_json.empty()) return;
   const auto reading = read_estimate(result.estimate_json);
   if (!reading) {
     spdlog::warn("probe {}: {}", key, reading.error().message);
-    return;
+    return recorded();
   }
   db::Probe probe;
-  probe.user_id = note.user_id;
+  probe.user_id = note.identity.user_id;
   probe.fingerprint = note.fingerprint;
   probe.family = note.family;
   probe.gpu = note.gpu;
@@ -95,7 +100,24 @@ void Decider::probe_ended(const std::string& key, const submit::ProbeResult& res
   probe.status = reading->status;
   probe.estimate_json = reading->stored_json;
   if (reading->need_bytes > 0) probe.need_bytes = reading->need_bytes;
-  probe.files = reading->files;
+  if (reading->paths.empty()) {
+    record_probe(probe);
+    return recorded();
+  }
+  const double started_s = probe.finished_s - result.wall_s;
+  submit::look_at_files(children_, note.identity, reading->paths, [this, probe, started_s, recorded](std::vector<db::ProbedFile> files) {
+    // One that was written since the probe began may have been another when it was read: no answer for later then.
+    const bool settled = std::all_of(files.begin(), files.end(), [&](const db::ProbedFile& file) {
+      return static_cast<double>(file.mtime_ns) * 1e-9 < started_s;
+    });
+    db::Probe complete = probe;
+    if (settled) complete.files = std::move(files);
+    record_probe(complete);
+    recorded();
+  });
+}
+
+void Decider::record_probe(const db::Probe& probe) {
   const auto recorded = history_.record_probe(probe);
   if (!recorded) spdlog::error("cannot record a probe: {}", recorded.error().message);
 }

@@ -43,10 +43,11 @@ class Decider {
   friend class Submission;
   // What a probe was for, until it has ended: its result is recorded even if nobody waits any more.
   struct ProbeNote {
-    std::uint32_t user_id;
+    Identity identity;
     std::string fingerprint, family, gpu;
   };
-  void probe_ended(const std::string& key, const submit::ProbeResult& result);
+  void probe_ended(const std::string& key, const submit::ProbeResult& result, const std::function<void()>& recorded);
+  void record_probe(const db::Probe& probe);
   submit::ProbeSettings probe_settings() const;
   void forget(Submission* submission) { submissions_.erase(submission); }
 

@@ -37,19 +37,10 @@ std::string one_line(std::string text) {
 
 void read_files(const json& object, EstimateReading& reading) {
   const auto files = object.find("files");
-  if (files == object.end() || !files->is_array() || files->empty() || files->size() > kMostFiles) return;
+  if (files == object.end() || !files->is_array() || files->size() > kMostFiles) return;
   for (const json& item : *files) {
-    if (!item.is_object()) return;
-    db::ProbedFile file;
-    file.path = text_of(item, "path");
-    const auto size = item.find("size_bytes");
-    const auto mtime = item.find("mtime_ns");
-    if (file.path.empty() || size == item.end() || !size->is_number_unsigned() || mtime == item.end() || !mtime->is_number_integer()) return;
-    file.size_bytes = size->get<std::uint64_t>();
-    file.mtime_ns = mtime->get<std::int64_t>();
-    reading.files.push_back(std::move(file));
+    if (item.is_string() && item.get_ref<const std::string&>().rfind('/', 0) == 0) reading.paths.push_back(item.get<std::string>());
   }
-  reading.files_known = true;
 }
 
 Result<EstimateReading> read(json object) {
@@ -80,14 +71,6 @@ Result<EstimateReading> read_estimate(const std::string& text) {
   json object = json::parse(text, nullptr, false);
   if (!object.is_object()) return Error{ErrorKind::protocol, "the probe's answer is not a JSON object"};
   return read(std::move(object));
-}
-
-Result<EstimateReading> read_estimate(const db::Probe& probe) {
-  auto reading = read_estimate(probe.estimate_json);
-  if (!reading) return reading;
-  reading->files = probe.files;
-  reading->files_known = !probe.files.empty();
-  return reading;
 }
 
 }  // namespace gpumem::home

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "db/history.h"
 
 namespace gpumem::home {
 
@@ -17,15 +16,11 @@ struct EstimateReading {
   std::string error;         // a sentence without its full stop
   std::uint64_t need_bytes = 0;
   double wall_s = 0;
-  bool files_known = false;  // an estimate without them is no answer for a later submission
-  std::vector<db::ProbedFile> files;
+  std::vector<std::string> paths;  // files that the program read; without them it is no answer for a later submission
   std::string stored_json;   // for history: without the files, with the end of the output only
 };
 
 // Fails with protocol when it is not an estimate, or says complete without a need.
 Result<EstimateReading> read_estimate(const std::string& json);
-
-// From the database: the same, with the files that stand beside it.
-Result<EstimateReading> read_estimate(const db::Probe& probe);
 
 }  // namespace gpumem::home

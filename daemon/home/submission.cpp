@@ -166,7 +166,7 @@ void Submission::search(std::size_t index) {
 
 void Submission::use_cached(std::size_t index, bool files_same) {
   Search& search = searches_[index];
-  auto reading = files_same ? read_estimate(*search.cached) : Result<EstimateReading>(Error{});
+  auto reading = files_same ? read_estimate(search.cached->estimate_json) : Result<EstimateReading>(Error{});
   if (!reading) {
     search.files_changed = !files_same;
     search.cached.reset();
@@ -236,7 +236,7 @@ void Submission::start_probe(std::size_t index) {
     return search_done(index);
   }
   search.waiter = *waiter;
-  decider_.notes_[probe.key] = {identity_.user_id, search.fingerprint, policy::family(request_, search.gpu->profile.name),
+  decider_.notes_[probe.key] = {identity_, search.fingerprint, policy::family(request_, search.gpu->profile.name),
                                 search.gpu->profile.name};
 }
 

@@ -70,14 +70,14 @@ Result<WaiterId> ProbeQueue::add(const ProbeRequest& request, Progress progress,
 }
 
 void ProbeQueue::withdraw(WaiterId waiter, bool keep, bool keep_waiting) {
-  for (auto* list : {&running_, &waiting_}) {
+  for (auto* list : {&running_, &waiting_, &finishing_}) {
     for (const ProbePtr& probe : *list) {
       const auto found = std::find_if(probe->waiters.begin(), probe->waiters.end(), [&](const Waiter& w) { return w.id == waiter; });
       if (found == probe->waiters.end()) continue;
       const bool is_running = list == &running_;
       if (is_running ? keep : keep_waiting) probe->keep = true;
       probe->waiters.erase(found);
-      if (!probe->waiters.empty() || probe->keep) return;
+      if (!probe->waiters.empty() || probe->keep || list == &finishing_) return;
       if (is_running) {
         probe->ending = true;
         children_.kill(probe->child);
@@ -93,6 +93,7 @@ void ProbeQueue::withdraw(WaiterId waiter, bool keep, bool keep_waiting) {
 void ProbeQueue::stop() {
   stopped_ = true;
   waiting_.clear();
+  finishing_.clear();
   for (const ProbePtr& probe : running_) {
     probe->waiters.clear();
     children_.kill(probe->child);
@@ -189,12 +190,15 @@ void ProbeQueue::on_end(const ProbePtr& probe, const ChildEnd& end) {
 }
 
 void ProbeQueue::finish(const ProbePtr& probe, const ProbeResult& result) {
-  if (ended_) ended_(probe->request.key, result);
-  std::vector<Waiter> waiters;
-  waiters.swap(probe->waiters);
-  for (const Waiter& waiter : waiters) {
-    if (waiter.done) waiter.done(result);
-  }
+  finishing_.push_back(probe);
+  ended_(probe->request.key, result, [this, probe, result] {
+    finishing_.remove(probe);
+    std::vector<Waiter> waiters;
+    waiters.swap(probe->waiters);
+    for (const Waiter& waiter : waiters) {
+      if (waiter.done) waiter.done(result);
+    }
+  });
 }
 
 }  // namespace gpumem::submit

@@ -46,8 +46,8 @@ class ProbeQueue {
  public:
   using Progress = std::function<void(const std::string& text)>;
   using Done = std::function<void(const ProbeResult&)>;
-  // Called once a probe, before its waiters are: the place to record it.
-  using Ended = std::function<void(const std::string& key, const ProbeResult&)>;
+  // Called once a probe, before its waiters are: the place to record it. They are told when it calls `recorded`.
+  using Ended = std::function<void(const std::string& key, const ProbeResult&, std::function<void()> recorded)>;
 
   ProbeQueue(event_base* base, Children& children, ProbeSettings settings, Ended ended);
   ~ProbeQueue();
@@ -96,6 +96,7 @@ class ProbeQueue {
   Ended ended_;
   std::list<ProbePtr> waiting_;
   std::list<ProbePtr> running_;
+  std::list<ProbePtr> finishing_;  // ended, being recorded
   WaiterId next_waiter_ = 1;
   Timer schedule_timer_;
   bool stopped_ = false;

@@ -8,8 +8,9 @@ def _wait_for_torch():
     import os
 
     if os.environ.get("GPUMEM_RECORD"):
-        from _gpumem_shim import imports
+        from _gpumem_shim import files, imports
 
+        files.watch()
         imports.after("torch", "_gpumem_shim.probe", "start")
 
 

@@ -92,13 +92,10 @@ class DaemonTest : public testing::Test {
 
   // What the next probes do: say this estimate.
   void estimate(const std::string& status, int need_mib, const std::string& before = "", const std::string& more = "") {
-    struct stat found {};
-    ::stat((directory_ + "/train.py").c_str(), &found);
     std::ostringstream text;
     text << before << "\necho '{\"progress\":{\"text\":\"step 1\",\"elapsed_s\":0.1}}' >&3\n"
          << "echo '{\"estimate\":{\"version\":1,\"status\":\"" << status << "\"," << more << "\"need_bytes\":" << (static_cast<long long>(need_mib) << 20)
-         << ",\"files\":[{\"path\":\"" << directory_ << "/train.py\",\"size_bytes\":" << found.st_size
-         << ",\"mtime_ns\":" << static_cast<long long>(found.st_mtim.tv_sec) * 1000000000 + found.st_mtim.tv_nsec << "}]}}' >&3\n";
+         << ",\"files\":[\"" << directory_ << "/train.py\",\"" << directory_ << "/config.json\"]}}' >&3\n";
     write("behaviour", text.str());
   }
   void behave(const std::string& script) { write("behaviour", script + "\n"); }
@@ -260,6 +257,21 @@ TEST_F(DaemonTest, AChangedFileOrEnvironmentMeansANewProbe) {
   EXPECT_EQ(runs(), 2);
   submit({{"environment", "BATCH=128"}});
   EXPECT_EQ(runs(), 3);
+  write("config.json", "{}");  // looked for by the program and not there before
+  submit();
+  EXPECT_EQ(runs(), 4);
+}
+
+TEST_F(DaemonTest, AFileWrittenWhileTheProbeRanIsNoGroundForALaterAnswer) {
+  start();
+  estimate("complete", 1000, "touch -d '+1 minute' " + directory_ + "/train.py 2>/dev/null; sleep 0.1");
+  ::chmod((directory_ + "/train.py").c_str(), 0666);
+  if (::geteuid() == 0) {
+    EXPECT_EQ(::chown((directory_ + "/train.py").c_str(), kOtherUser, kOtherUser), 0);
+  }
+  submit();
+  submit();
+  EXPECT_EQ(runs(), 2);
 }
 
 TEST_F(DaemonTest, IdenticalSubmissionsShareOneProbe) {

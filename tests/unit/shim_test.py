@@ -36,7 +36,7 @@ class Shim(unittest.TestCase):
 
     def test_a_python_without_torch_writes_nothing_and_imports_nothing_of_ours(self):
         ran = self.run_python("import sys, json; print(sorted(m for m in sys.modules if 'gpumem' in m))")
-        self.assertEqual(ran.stdout.strip(), "['_gpumem_shim', '_gpumem_shim.imports']")
+        self.assertEqual(ran.stdout.strip(), "['_gpumem_shim', '_gpumem_shim.files', '_gpumem_shim.imports']")
         self.assertEqual(self.events(), [])
 
     def test_without_a_record_the_shim_is_not_there(self):
@@ -48,6 +48,19 @@ class Shim(unittest.TestCase):
         (event,) = self.events("torch")
         self.assertEqual((event["version"], event["cuda"], event["cudnn"]), ("9.9.9+fake", "13.0", 91900))
         self.assertEqual(event["tracer"], "absent: GPUMEM_TRACER is not set")
+
+    def test_files_that_the_program_reads_are_recorded_once_by_their_source(self):
+        (self.directory / "model.py").write_text("x = 1\n")
+        (self.directory / "train.py").write_text("import model, torch\nfor _ in range(2): open('data.json')\nopen('out', 'w')\n")
+        (self.directory / "data.json").write_text("{}")
+        variables = dict(os.environ, GPUMEM_RECORD=str(self.record), FAKE_TORCH_CUDA="13.0")
+        variables["PYTHONPATH"] = os.pathsep.join([str(SHIM), str(HERE / "fake_torch")])
+        for _ in range(2):  # the second time the module comes from __pycache__
+            subprocess.run([sys.executable, "train.py"], env=variables, cwd=self.directory, check=True, timeout=60)
+        for file in self.record.glob("process-*.jsonl"):
+            paths = [line["path"] for line in map(json.loads, file.read_text().splitlines()) if line["event"] == "file"]
+            mine = [path for path in paths if path.startswith(str(self.directory))]
+            self.assertEqual(sorted(mine), sorted(str(self.directory / name) for name in ("train.py", "model.py", "data.json")))
 
     def test_a_tracer_that_cannot_be_loaded_is_named_and_the_program_runs_on(self):
         ran = self.run_python("import torch; print('ran')", GPUMEM_TRACER="/nonexistent.so")
@@ -191,7 +204,7 @@ class Shim(unittest.TestCase):
     def test_a_long_epoch_ends_after_a_few_batches_and_its_length_is_unchanged(self):
         self.assertEqual(self.epochs("l = DataLoader(batches([7] * 1250)); print(len(l), len(epoch(l)), len(epoch(l)))"), ["1250 6 6"])
         (note,) = self.events("note")
-        self.assertEqual((note["kind"], note["text"]), ("epoch", "epochs of DataLoader 1 were shortened to 6 of 1250 batches"))
+        self.assertEqual((note["kind"], note["text"]), ("epoch", "epochs of a DataLoader were shortened to 6 of 1250 batches"))
 
     def test_the_largest_batch_of_those_looked_at_comes_first_and_the_others_in_order(self):
         self.assertEqual(self.epochs("print(epoch(DataLoader(batches([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]))))"), ["[9, 3, 1, 4, 1, 5]"])

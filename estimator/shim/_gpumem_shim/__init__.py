@@ -4,6 +4,7 @@
 #   imports   runs something after a module was imported, at no cost until then
 #   probe     what happens after "import torch": the parts below are started, none of them may raise into the program
 #   record    process-<pid>.jsonl (doc/contracts.md, "Record")
+#   files     what the program opens for reading
 #   steps     optimizer steps, peaks of memory, the early end
 #   loader    shortened epochs
 #   tracer    the compiled tracer: values that come out as in a healthy run

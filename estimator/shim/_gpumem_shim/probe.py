@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from . import loader, record, steps, tracer
+from . import files, loader, record, steps, tracer
 
 
 def start(torch):
@@ -21,6 +21,7 @@ def start(torch):
     )
     if not cuda:
         return
+    files.start(torch, record.write)
     for part in (steps, loader):
         try:
             part.start(torch)
