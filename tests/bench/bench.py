@@ -54,7 +54,8 @@ def show(what, ours, base, ours_name, base_name, unit, goal):
     verdict = ""
     if goal:
         verdict = f"   goal: at most {goal[1]} more: {'met' if more <= goal[0] else 'MISSED'}"
-    print(f"  ratio {median / base_median:.3f}, difference {more * scale:+.2f} {unit}{verdict}", flush=True)
+    ratio = f"{median / base_median:.3f}" if median > 0.1 * base_median else f"1/{base_median / median:.0f}"
+    print(f"  ratio {ratio}, difference {more * scale:+.2f} {unit}{verdict}", flush=True)
 
 
 def machine():
@@ -108,7 +109,7 @@ def bench_step(options):
                        "--steps", "20"])
         virtual.append(step_seconds(done.stderr))
         if number < 2:  # seconds a step
-            _, done = run([options.python, program, "cpu", "--steps", "2", "--warm-up", "1"])
+            _, done = run([options.python, program, "cpu", "--steps", "1", "--warm-up", "1"])
             cpu.append(step_seconds(done.stdout))
     show("ResNet-50 step, batch 32, 224x224, fp32", virtual, cpu, "on the virtual GPU", "on the CPU", "ms", None)
 
