@@ -2,6 +2,7 @@
 // An estimate as a table for people.
 #include "cli/estimate_table.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 
@@ -35,7 +36,7 @@ std::string headline(const nlohmann::json& estimate) {
   if (status == "complete") return "needs " + need + " of " + capacity + " on " + gpu + " (confidence " + text(estimate, "confidence") + ")\n";
   if (status == "out_of_memory") return "does not fit " + gpu + " (" + capacity + "): " + text(estimate, "error") + "\n";
   if (status == "timeout") return "no estimate: " + text(estimate, "error") + "\n";
-  if (status == "failed") return "no estimate, the program failed: " + text(estimate, "error") + "\n";
+  if (status == "failed") return "no estimate: " + text(estimate, "error") + "\n";
   return "cannot be estimated: " + text(estimate, "error") + "\n";
 }
 

@@ -44,6 +44,11 @@ int run(int argc, char** argv) {
   add_status_command(app, invocation);
   add_margin_command(app, invocation);
 
+  // CLI11 would only say that a command is required.
+  const auto named = app.get_subcommands([&](CLI::App* command) { return !own.empty() && command->check_name(own[0]); });
+  if (!own.empty() && own[0][0] != '-' && named.empty()) {
+    return complain("there is no command '" + own[0] + "': 'gpumem --help' lists them", kUsage);
+  }
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // as CLI11's vector form wants it
   try {
     app.parse(reversed);

@@ -117,6 +117,21 @@ std::vector<std::string> writable_directories(const Request& request, const Envi
   return directories;
 }
 
+// Note [Foreign groups] in view.h; must be asked outside of the namespace, where groups have their numbers.
+std::vector<std::string> foreign_directories(const std::vector<std::string>& directories) {
+  std::vector<std::string> foreign;
+  if (::geteuid() == 0) return foreign;
+  gid_t groups[1024];
+  const int count = std::max(0, ::getgroups(1024, groups));
+  for (const auto& directory : directories) {
+    struct stat found {};
+    if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_gid == ::getegid()) continue;
+    const bool member = std::find(groups, groups + count, found.st_gid) != groups + count;
+    if ((member || found.st_uid == ::geteuid()) && ::access(directory.c_str(), W_OK) == 0) foreign.push_back(directory);
+  }
+  return foreign;
+}
+
 RunOptions run_options(const Request& request, const PrivateDirectory& directory) {
   const std::string shared = request.sandbox_required ? kSharedInView : directory.path() + "/shared";
   RunOptions options;
@@ -137,10 +152,13 @@ RunOptions run_options(const Request& request, const PrivateDirectory& directory
   options.view.private_directory = directory.path();
   options.view.writable_bytes = std::max(kLeastWritable, host_memory("MemTotal:") / kWritableShare);
   options.view.writable_directories = writable_directories(request, environment);
+  options.view.foreign_directories = foreign_directories(options.view.writable_directories);
   options.view.replaced_programs = replaced_programs(request.environment);
   if (const std::string* runtime = environment.get("XDG_RUNTIME_DIR")) options.view.runtime_directory = *runtime;
   options.sandbox = request.sandbox_required;
-  options.keep_output = request.keep_output;
+  // Through us where nobody sees it as it comes: then the estimate can quote its last line.
+  options.keep_output = request.keep_output || ::isatty(2) != 1;
+  options.forward_output = !request.keep_output;
   options.timeout_s = request.timeout_s;
   return options;
 }

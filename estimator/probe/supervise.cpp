@@ -99,10 +99,12 @@ void read_report(const std::string& text, RunResult& result) {
 }
 
 // Appends what can be read now, keeping the end; closes the descriptor at its end.
-void drain(FileDescriptor& source, std::string& sink, std::size_t kept) {
+void drain(FileDescriptor& source, std::string& sink, std::size_t kept, bool forward = false) {
   char buffer[65536];
   const ssize_t count = ::read(source.get(), buffer, sizeof buffer);
   if (count > 0) {
+    // A reader that is gone costs the user this output, not the estimate.
+    if (forward && ::write(2, buffer, static_cast<std::size_t>(count)) < 0) forward = false;
     sink.append(buffer, static_cast<std::size_t>(count));
     if (sink.size() > kept) sink.erase(0, sink.size() - kept);
   } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
@@ -191,7 +193,7 @@ void Supervision::follow() {
     pollfd polled[3] = {{report_.get(), POLLIN, 0}, {output_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
     ::poll(polled, 3, wait_ms);
     if (polled[0].revents) drain(report_, report, 1 << 20);
-    if (polled[1].revents) drain(output_, result_.output_tail, kKeptOutput);
+    if (polled[1].revents) drain(output_, result_.output_tail, kKeptOutput, options_.forward_output);
     if (polled[2].revents) {
       signalfd_siginfo info{};
       if (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info) && asked_to_stop_s == 0) {
@@ -203,13 +205,8 @@ void Supervision::follow() {
   }
   ::waitpid(init_, nullptr, 0);
   // What is left in the pipe: its writers are dead.
-  if (output_.valid()) ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
-  while (output_.valid()) {
-    const std::size_t before = result_.output_tail.size();
-    pollfd polled{output_.get(), POLLIN, 0};
-    if (::poll(&polled, 1, 0) <= 0) break;
-    drain(output_, result_.output_tail, kKeptOutput);
-    if (output_.valid() && result_.output_tail.size() == before && before < kKeptOutput) break;
+  for (pollfd polled{output_.get(), POLLIN, 0}; output_.valid() && ::poll(&polled, 1, 0) > 0;) {
+    drain(output_, result_.output_tail, kKeptOutput, options_.forward_output);
   }
   read_report(report, result_);
 }

@@ -20,7 +20,10 @@ struct RunOptions {
   Program program;        // output_fd is chosen by `keep_output`
   ViewPlan view;
   bool sandbox = true;
-  bool keep_output = false;  // true: the last 64 KiB are kept; false: output goes to our standard error
+  // Output that goes straight to our standard error (a terminal: programs see that it is one), or through us: its last
+  // 64 KiB are kept, and forwarded if asked for.
+  bool keep_output = false;
+  bool forward_output = false;
   double timeout_s = 0;      // 0: none
   // Called about once a second while the program runs.
   std::function<void(double elapsed_s)> tick;

@@ -10,7 +10,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -56,14 +55,10 @@ class Builder {
   int next_ = 0;
 };
 
-// Note [Foreign groups]
-bool has_foreign_group(const std::string& directory) {
+// Inside the namespace every id that it cannot map looks the same: a directory of ours that is not our group's.
+bool seems_foreign(const std::string& directory) {
   struct stat found {};
-  if (::geteuid() == 0 || ::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_gid == ::getegid()) return false;
-  gid_t groups[1024];
-  const int count = ::getgroups(1024, groups);
-  const bool member = std::find(groups, groups + std::max(0, count), found.st_gid) != groups + std::max(0, count);
-  return (found.st_uid == ::geteuid() || member) && ::access(directory.c_str(), W_OK) == 0;
+  return ::stat(directory.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() && found.st_gid != ::getegid();
 }
 
 // The mode that a copy of a directory gets: what the user could not write stays so.
@@ -234,7 +229,7 @@ void Builder::tree(const std::string& source, const std::string& target) {
     shadow(source, target, false);
     return;
   }
-  if (rebuilding_ && rebuilt_ < kMostRebuilt && has_foreign_group(source)) {
+  if (rebuilding_ && rebuilt_ < kMostRebuilt && seems_foreign(source)) {
     ++rebuilt_;
     shadow(source, target, false);
     return;
@@ -245,8 +240,8 @@ void Builder::tree(const std::string& source, const std::string& target) {
 
 void Builder::shadow_writable_directories(const std::string& source, const std::string& target, bool foreign_only) {
   if (rebuilding_) return;
-  for (const auto& wanted : plan_.writable_directories) {
-    if (!is_within(wanted, source) || (foreign_only && !has_foreign_group(wanted))) continue;
+  for (const auto& wanted : foreign_only ? plan_.foreign_directories : plan_.writable_directories) {
+    if (!is_within(wanted, source)) continue;
     struct stat found {};
     if (::stat(wanted.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) continue;
     const std::string copy = space_ + "/shadow" + std::to_string(next_++);

@@ -29,6 +29,7 @@ struct ViewPlan {
   std::string private_directory;     // the probe's own, on the host; holds "shared", "space" and "disk"
   std::uint64_t writable_bytes = 0;  // bound of the tmpfs
   std::vector<std::string> writable_directories;  // must be writable even where overlays are refused
+  std::vector<std::string> foreign_directories;   // those of them that are writable through another group of the user's
   std::vector<std::pair<std::string, std::string>> replaced_programs;  // real path, stand-in: bound over it
   std::string runtime_directory;     // XDG_RUNTIME_DIR: an empty one is made; "" for none
 };

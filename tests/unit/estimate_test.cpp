@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// estimator/estimate: every rule, from hand-made observations.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/file.h"
+#include "base/size.h"
+#include "estimator/estimate/estimate.h"
+
+namespace gpumem::estimate {
+namespace {
+
+constexpr std::uint64_t kContext = 218 * kMiB;
+
+// One process that trained on device 0 and ended well.
+Observation healthy() {
+  Observation seen;
+  seen.gpu = gpus::find_profile(PROFILES, "RTX 3060").value_or(gpus::Profile{});
+  seen.capacity_bytes = seen.gpu.usable_bytes();
+  seen.exit_status = 0;
+  book::DeviceUse device{};
+  device.peak_bytes = 3 * kGiB + kContext;
+  seen.book.devices.push_back(device);
+  book::ProcessUse process{};
+  process.pid = 2;
+  std::strcpy(process.comm, "python");
+  process.devices[0].context_peak_bytes = kContext;
+  process.devices[0].allocated_peak_bytes = 3 * kGiB;
+  seen.book.processes.push_back(process);
+  record::Process recorded;
+  recorded.pid = 2;
+  recorded.imported_torch = true;
+  recorded.torch = "2.11.0+cu130";
+  recorded.cuda = "13.0";
+  recorded.cudnn = 91900;
+  recorded.tracer = "active";
+  recorded.stop_reason = "exit";
+  recorded.devices[0] = {2 * kGiB, 3 * kGiB};
+  seen.record.processes.push_back(recorded);
+  seen.seen_torch.push_back({2, "python", true, true});
+  return seen;
+}
+
+// The same program, ended with status 1 without having said why.
+Observation failed() {
+  auto seen = healthy();
+  seen.exit_status = 1;
+  return seen;
+}
+
+bool has_note(const nlohmann::json& estimate, const std::string& part) {
+  for (const auto& note : estimate["notes"]) {
+    if (note.get<std::string>().find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(Estimate, NeedIsThePeakWithTheContextAndNothingElse) {
+  const auto estimate = make_estimate(healthy());
+  EXPECT_EQ(estimate["status"], "complete");
+  EXPECT_EQ(estimate["need_bytes"], 3 * kGiB + kContext);
+  EXPECT_EQ(estimate["context_bytes"], kContext);
+  EXPECT_EQ(estimate["minimum_limit_bytes"], 3 * kGiB);
+  EXPECT_EQ(estimate["peak_allocated_bytes"], 2 * kGiB);
+  EXPECT_EQ(estimate["peak_reserved_bytes"], 3 * kGiB);
+  EXPECT_EQ(estimate["cudnn"], "9.19.0 (the job's own)");
+  EXPECT_EQ(estimate["confidence"], "high");
+  EXPECT_FALSE(estimate.contains("error"));
+  EXPECT_TRUE(has_note(estimate, "assumed")) << estimate["notes"];
+  EXPECT_EQ(exit_status_of(estimate), 0);
+}
+
+TEST(Estimate, ProcessesThatOverlapAddUpAndThoseThatFollowOneAnotherDoNot) {
+  auto seen = healthy();
+  auto second = seen.book.processes[0];
+  second.pid = 3;
+  seen.book.processes.push_back(second);
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["need_bytes"], 3 * kGiB + kContext) << "one after the other: the book saw no more than one at once";
+  EXPECT_EQ(estimate["context_bytes"], kContext);
+
+  seen.book.devices[0].peak_bytes = 2 * (3 * kGiB + kContext);
+  estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["need_bytes"], 2 * (3 * kGiB + kContext));
+  EXPECT_EQ(estimate["context_bytes"], 2 * kContext);
+  EXPECT_EQ(estimate["peak_reserved_bytes"], 6 * kGiB);
+}
+
+TEST(Estimate, TheDeviceWithTheLargestNeedIsTheTopLevel) {
+  auto seen = healthy();
+  book::DeviceUse larger{};
+  larger.peak_bytes = 5 * kGiB + kContext;
+  seen.book.devices.push_back(larger);
+  seen.book.processes[0].devices[1].context_peak_bytes = kContext;
+  seen.book.processes[0].devices[1].allocated_peak_bytes = 5 * kGiB;
+  const auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["need_bytes"], 5 * kGiB + kContext);
+  ASSERT_EQ(estimate["devices"].size(), 2u);
+  EXPECT_EQ(estimate["devices"][0]["need_bytes"], 3 * kGiB + kContext);
+}
+
+TEST(Estimate, AProcessThatNumbersItsDevicesFromZeroIsMatchedToTheDeviceThatItUsed) {
+  auto seen = healthy();
+  seen.book.devices.insert(seen.book.devices.begin(), book::DeviceUse{});
+  seen.book.processes[0].devices[1] = seen.book.processes[0].devices[0];
+  seen.book.processes[0].devices[0] = {};
+  const auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["peak_allocated_bytes"], 2 * kGiB) << "CUDA_VISIBLE_DEVICES=1: its device 0 is ours 1";
+}
+
+TEST(Estimate, OutOfMemoryThatEndedTheProgramIsOne) {
+  auto seen = failed();
+  seen.book.processes[0].devices[0].out_of_memory_count = 1;
+  seen.book.processes[0].devices[0].out_of_memory_bytes = 50 * kMiB;
+  seen.record.processes[0].error = "OutOfMemoryError: CUDA out of memory. Tried to allocate 50.00 MiB.";
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "out_of_memory");
+  EXPECT_NE(estimate["error"].get<std::string>().find("50.0 MiB"), std::string::npos) << estimate["error"];
+  EXPECT_EQ(exit_status_of(estimate), 3);
+  seen.record.processes[0].error = "";
+  EXPECT_EQ(make_estimate(seen)["status"], "out_of_memory") << "a C++ program dies without a word";
+}
+
+TEST(Estimate, OutOfMemoryThatTheProgramSurvivedIsANote) {
+  auto seen = healthy();
+  seen.book.processes[0].devices[0].out_of_memory_count = 2;
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "complete");
+  EXPECT_EQ(estimate["confidence"], "medium");
+  EXPECT_TRUE(has_note(estimate, "out of memory"));
+
+  seen.exit_status = 1;
+  seen.record.processes[0].error = "KeyError: 'loss'";
+  estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "failed") << "it died later, of something else";
+  EXPECT_NE(estimate["error"].get<std::string>().find("KeyError"), std::string::npos);
+}
+
+TEST(Estimate, HostMemoryIsNeverADeviceOutOfMemory) {
+  auto seen = failed();
+  seen.book.processes[0].host_failures = 1;
+  seen.book.processes[0].host_errno = 12;
+  std::strcpy(seen.book.processes[0].host_failure, "address space");
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "failed");
+  EXPECT_EQ(estimate["reason"], "host_failure");
+  seen = failed();
+  seen.exit_status = -1;
+  seen.memory_exceeded_bytes = 20 * kGiB;
+  EXPECT_EQ(make_estimate(seen)["reason"], "host_failure");
+}
+
+TEST(Estimate, AFailureQuotesTheProgramsOwnLastWords) {
+  auto seen = failed();
+  seen.output_tail = "Traceback…\nModuleNotFoundError: No module named 'torch'\n\n";
+  const auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "failed");
+  EXPECT_EQ(estimate["error"], "the program ended with exit status 1: ModuleNotFoundError: No module named 'torch'");
+  EXPECT_EQ(estimate["program"]["exit_status"], 1);
+  EXPECT_EQ(exit_status_of(estimate), 4);
+}
+
+TEST(Estimate, ASignalIsNamed) {
+  auto seen = failed();
+  seen.exit_status = -1;
+  seen.signal = 11;
+  const auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["program"]["signal"], 11);
+  EXPECT_NE(estimate["error"].get<std::string>().find("signal 11"), std::string::npos);
+}
+
+TEST(Estimate, APythonWithoutOurLibraryIsUnsupportedWhateverItsStatus) {
+  for (int status : {0, 1}) {
+    auto seen = healthy();
+    seen.exit_status = status;
+    seen.seen_torch.push_back({5, "python", true, false});
+    const auto estimate = make_estimate(seen);
+    EXPECT_EQ(estimate["status"], "unsupported");
+    EXPECT_EQ(estimate["reason"], "preload_lost");
+    EXPECT_EQ(exit_status_of(estimate), 5);
+  }
+}
+
+TEST(Estimate, ARunOnTheCpuIsNoEstimate) {
+  auto seen = healthy();
+  seen.book.processes.clear();
+  seen.book.devices[0].peak_bytes = 0;
+  EXPECT_EQ(make_estimate(seen)["reason"], "no_cuda_use");
+  EXPECT_EQ(make_estimate(seen)["need_bytes"], 0);
+
+  seen.seen_torch.clear();
+  seen.record.processes[0].cuda = "";
+  EXPECT_EQ(make_estimate(seen)["reason"], "cpu_only_torch");
+  seen.exit_status = 1;
+  EXPECT_EQ(make_estimate(seen)["reason"], "cpu_only_torch") << "'Torch not compiled with CUDA enabled'";
+
+  seen.exit_status = 0;
+  seen.record.processes.clear();
+  EXPECT_EQ(make_estimate(seen)["reason"], "no_torch");
+  seen.seen_torch.push_back({9, "python", false, false});
+  EXPECT_EQ(make_estimate(seen)["reason"], "cpu_only_torch") << "seen from outside, where the shim was lost";
+}
+
+TEST(Estimate, AMissingFunctionThatWasFatalNamesItAndOneThatWasNotIsANote) {
+  auto seen = healthy();
+  book::MissingFunction missing{};
+  std::strcpy(missing.name, "cudaFancyNewThing");
+  seen.book.missing.push_back(missing);
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "complete");
+  EXPECT_EQ(estimate["confidence"], "medium");
+  EXPECT_TRUE(has_note(estimate, "cudaFancyNewThing"));
+  seen.exit_status = 1;
+  estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["reason"], "missing_function");
+  EXPECT_EQ(estimate["missing_functions"][0], "cudaFancyNewThing");
+}
+
+TEST(Estimate, ADeadlineKeepsTheFiguresSoFarAtLowConfidence) {
+  auto seen = healthy();
+  seen.exit_status = -1;
+  seen.timed_out = true;
+  seen.timeout_s = 60;
+  const auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["status"], "timeout");
+  EXPECT_EQ(estimate["reason"], "deadline");
+  EXPECT_EQ(estimate["confidence"], "low");
+  EXPECT_EQ(estimate["need_bytes"], 3 * kGiB + kContext);
+  EXPECT_EQ(exit_status_of(estimate), 124);
+}
+
+TEST(Estimate, WithoutASandboxNothingWasRun) {
+  auto seen = healthy();
+  seen.no_sandbox_step = "creating namespaces: Operation not permitted";
+  const auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["reason"], "no_sandbox");
+  EXPECT_NE(estimate["error"].get<std::string>().find("--no-sandbox"), std::string::npos);
+}
+
+TEST(Estimate, WhatWasShortenedOrGuessedLowersConfidenceAndIsNamed) {
+  auto seen = healthy();
+  seen.record.processes[0].stop_reason = "stable";
+  seen.record.processes[0].steps = 12;
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["confidence"], "medium");
+  EXPECT_TRUE(estimate["stopped_early"].get<bool>());
+  EXPECT_TRUE(has_note(estimate, "12 optimizer steps"));
+
+  seen = healthy();
+  seen.record.processes[0].notes.push_back({"guess-size", "a size was guessed"});
+  EXPECT_EQ(make_estimate(seen)["confidence"], "medium");
+  seen.record.processes[0].notes[0].kind = "guess-scalar";
+  EXPECT_EQ(make_estimate(seen)["confidence"], "high") << "a loss that is printed harms nothing";
+  EXPECT_TRUE(has_note(make_estimate(seen), "a size was guessed"));
+}
+
+TEST(Estimate, AnOldCudnnSaysWhoPlanned) {
+  auto seen = healthy();
+  seen.record.processes[0].cudnn = 90100;
+  EXPECT_EQ(make_estimate(seen)["confidence"], "medium");
+  EXPECT_TRUE(has_note(make_estimate(seen), "9.1.0"));
+  seen.own_cudnn = true;
+  EXPECT_EQ(make_estimate(seen)["confidence"], "high");
+  EXPECT_NE(make_estimate(seen)["cudnn"].get<std::string>().find("gpumem"), std::string::npos);
+}
+
+TEST(Estimate, BytesThatAreNotTextDoNotBreakTheAnswer) {
+  auto seen = failed();
+  seen.output_tail = "caf\xe9 \xff\xfe\n";
+  seen.has_output_tail = true;
+  const auto text = make_estimate(seen).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  EXPECT_TRUE(nlohmann::json::accept(text));
+}
+
+}  // namespace
+}  // namespace gpumem::estimate
