@@ -220,7 +220,10 @@ void add_versions(const Observation& seen, nlohmann::json& estimate) {
       else if (seen.own_cudnn) estimate["cudnn"] = version + " (the job's own; a newer one of gpumem's planned)";
       else estimate["cudnn"] = version + " (the job's own; too old to plan without a GPU)";
     }
-    return;
+    break;
+  }
+  for (const auto& process : seen.record.processes) {
+    if (!process.planner.empty()) estimate["cudnn"] = process.planner;  // what really planned
   }
 }
 

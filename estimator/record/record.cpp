@@ -83,6 +83,8 @@ void read_event(const nlohmann::json& event, Process& process) {
     peaks.allocated_bytes = std::max(peaks.allocated_bytes, number_of(event, "allocated"));
   } else if (name == "note") {
     if (process.notes.size() < kMostNotes) process.notes.push_back({text_of(event, "kind"), text_of(event, "text")});
+  } else if (name == "cudnn") {
+    process.planner = text_of(event, "planner");
   } else if (name == "file") {
     if (process.files.size() < kMostOpenedFiles) process.files.push_back(text_of(event, "path"));
   }

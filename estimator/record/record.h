@@ -31,6 +31,7 @@ struct Process {
   bool imported_torch = false;
   std::string torch, cuda, python;  // versions; cuda is empty for a CPU-only build
   int cudnn = 0;             // as torch.backends.cudnn.version() counts: 91900
+  std::string planner;       // which cuDNN planned: "9.19.0 (the job's own)"; in the file of the libraries' stand-ins
   std::vector<std::string> arguments;
   std::string tracer;        // "active", or "absent: " and why
   std::uint64_t steps = 0;

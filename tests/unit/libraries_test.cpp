@@ -388,7 +388,7 @@ TEST(CudnnRnn, OnlyTrainingReservesAndTheRuleIsNoted) {
   EXPECT_EQ(call("cudnnGetRNNTempSpaceSizes", handle, lstm.descriptor, 1, data, &workspace, &reserve), 0);
   // At least the activated gates of every step, sequence and layer.
   EXPECT_GE(reserve, 7u * 3 * 2 * 4 * 20 * 4);
-  EXPECT_NE(notes().find("{\"guess\": \"cuDNN recurrent networks\""), std::string::npos) << notes();
+  EXPECT_NE(notes().find("\"guess-library\", \"text\": \"LSTM, GRU and RNN"), std::string::npos) << notes();
 }
 
 TEST(Cufft, PowersOfTwoTakeOneBufferAndLargePrimesMore) {
@@ -531,8 +531,8 @@ TEST_F(Planner, ANewEnoughCudnnOfTheJobPlansWithTheGpusDescription) {
     CHECK_CHILD(number_in(own, "fake_device_properties_set") >= 2);
     CHECK_CHILD(strcmp(static_cast<char *>(dlsym(own, "fake_json")), "{\"deviceVer\": 860}") == 0);
     CHECK_CHILD(call<size_t>("cudnnGetVersion") == 90800);
-    CHECK_CHILD(notes().find("{\"fact\": \"cudnn\", \"value\": \"9.8.0 (the job's own)\"}") != std::string::npos);
-    CHECK_CHILD(notes().find("run-time compiled engines") != std::string::npos);
+    CHECK_CHILD(notes().find("{\"event\": \"cudnn\", \"planner\": \"9.8.0 (the job's own)\"}") != std::string::npos);
+    CHECK_CHILD(notes().find("cuDNN chose engines that it compiles") != std::string::npos);
     fs::remove_all(directory());
     _exit(0);
   };
@@ -576,7 +576,7 @@ TEST_F(Planner, BenchmarkedPlansAreAsFastAsTheirPlaceInCudnnsList) {
       CHECK_CHILD(call("cudaEventElapsedTime", &took, start, end) == 0);
     }
     CHECK_CHILD(took_ms[0] < took_ms[1] && took_ms[1] < took_ms[2]);
-    CHECK_CHILD(notes().find("{\"guess\": \"cudnn.benchmark\"") != std::string::npos);
+    CHECK_CHILD(notes().find("the program benchmarks cuDNN") != std::string::npos);
     fs::remove_all(directory());
     _exit(0);
   };
@@ -592,7 +592,7 @@ TEST_F(Planner, WithoutOneConvolutionsGetAPlanWithoutWorkspaceAndTheEstimateIsTo
     CHECK_CHILD(plan_workspace(&finalized) == 0);
     CHECK_CHILD(finalized == 0 && number_in(own, "fake_calls") == 0);
     CHECK_CHILD(notes().find("no cuDNN that can plan without a GPU (the job's own is 9.1.0)") != std::string::npos);
-    CHECK_CHILD(notes().find("{\"guess\": \"cuDNN plans\"") != std::string::npos);
+    CHECK_CHILD(notes().find("no cuDNN 9.8 or newer could be asked") != std::string::npos);
     fs::remove_all(directory());
     _exit(0);
   };

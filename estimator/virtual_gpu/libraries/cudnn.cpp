@@ -41,7 +41,7 @@ int batch_norm_workspace(int mode, const void *x_pointer, size_t *bytes) {
   const book::DeviceDescription *device = current_device_description();
   uint64_t blocks = device != nullptr && device->sm_count != 0 ? device->sm_count : 1;
   uint64_t channels = static_cast<uint64_t>(x->dims[1]);
-  note_guess("cuDNN batch normalization", "channels-last batch normalization: workspace of two floats per channel and multiprocessor");
+  note_detail("channels-last batch normalization: workspace of two floats per channel and multiprocessor");
   return give(bytes, round_up(channels * blocks * 2 * sizeof(float), 512));
 }
 
@@ -64,7 +64,7 @@ int one_algorithm(int requested, int *returned, AlgorithmResult *results) {
   memset(results, 0, sizeof *results);
   results->time_ms = 0.1f;
   *returned = 1;
-  note_guess("cuDNN older convolution interface", "convolutions of cuDNN's older interface: taken to use no workspace");
+  note_guess("convolutions of cuDNN's older interface: taken to use no workspace");
   return kCudnnSuccess;
 }
 
@@ -217,7 +217,7 @@ int ctc_workspace(const void *probabilities_pointer, int label_length, size_t *b
   if (probabilities == nullptr || probabilities->dim_count < 3) return kCudnnBadParam;
   uint64_t steps = static_cast<uint64_t>(probabilities->dims[0]), batch = static_cast<uint64_t>(probabilities->dims[1]);
   uint64_t extended = 2 * static_cast<uint64_t>(label_length) + 1;
-  note_guess("cuDNN CTC loss", "CTC loss: workspace of two floats per time step, sequence and extended label");
+  note_guess("CTC loss: workspace of two floats per time step, sequence and extended label");
   return give(bytes, round_up(2 * sizeof(float) * steps * batch * extended, 512));
 }
 }  // namespace

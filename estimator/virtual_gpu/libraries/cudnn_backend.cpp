@@ -103,7 +103,7 @@ uint64_t extra_time_ns(const void *descriptor) {
   const uint64_t extra = execution < kTimedExecutions ? found->place * kPlaceNs : 0;
   plans_lock.unlock();
   if (execution == 0 && ++first_executions == 2)
-    note_guess("cudnn.benchmark", "the program benchmarks cuDNN's plans: taken to keep the ones that cuDNN's heuristics expect to be fastest");
+    note_guess("the program benchmarks cuDNN's plans: taken to keep the ones that cuDNN's heuristics expect to be fastest");
   return extra;
 }
 
@@ -119,7 +119,7 @@ void *device_property(const RealCudnn &real) {
   tried[device] = true;
   const book::DeviceDescription *description = device_description(device);
   if (description == nullptr || description->cudnn_device_json[0] == '\0') {
-    note_guess("cuDNN plans", "the GPU's profile has no description for cuDNN: convolution workspaces are taken as 0");
+    note_guess("the GPU's profile has no description for cuDNN: convolution workspaces are taken as 0");
     return nullptr;
   }
   void *descriptor = nullptr;
@@ -128,7 +128,7 @@ void *device_property(const RealCudnn &real) {
   if (real.set(descriptor, kDevicePropJson, kTypeChar, static_cast<int64_t>(strlen(json)), json) != kSuccess ||
       real.finalize(descriptor) != kSuccess) {
     real.destroy(descriptor);
-    note_guess("cuDNN plans", "cuDNN refused the GPU's description: convolution workspaces are taken as 0");
+    note_guess("cuDNN refused the GPU's description: convolution workspaces are taken as 0");
     return nullptr;
   }
   return made[device] = descriptor;
@@ -146,7 +146,7 @@ constexpr uint32_t kEmpty = 0x63456d70;
 const RealCudnn *planner() {
   const RealCudnn *real = real_cudnn();
   if (real != nullptr && device_property(*real) != nullptr) return real;
-  if (real == nullptr) note_guess("cuDNN plans", "no cuDNN 9.8 or newer could be asked: convolution workspaces are taken as 0");
+  if (real == nullptr) note_guess("no cuDNN 9.8 or newer could be asked: convolution workspaces are taken as 0");
   return nullptr;
 }
 
@@ -237,8 +237,7 @@ GPUMEM_EXPORT int cudnnBackendFinalize(void *descriptor) {
   const RealCudnn *real = planner();
   if (real == nullptr) return kSuccess;
   if (is_compiled(descriptor, nullptr)) {
-    note_guess("cuDNN run-time compiled engines",
-               "cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
+    note_guess("cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
     return kSuccess;
   }
   return real->finalize(descriptor);

@@ -91,7 +91,7 @@ void *load_beside_own(const char *path) {
 }
 
 void resolve() {
-  char fact[256] = "";
+  static char fact[256];  // the note keeps the pointer
   void *own = loaded_library(kSonames);
   if (own != nullptr) {
     // A handle of glibc's dlopen is the library's link map.
@@ -104,7 +104,7 @@ void resolve() {
       real.version = own_version;
       append_version(fact, sizeof fact, own_version);
       append_text(fact, sizeof fact, " (the job's own)");
-      note_fact("cudnn", fact);
+      note_cudnn(fact);
       return;
     }
   }
@@ -121,7 +121,7 @@ void resolve() {
         append_text(fact, sizeof fact, " in place of the job's ");
         append_version(fact, sizeof fact, own_version);
       }
-      note_fact("cudnn", fact);
+      note_cudnn(fact);
       return;
     }
   }
@@ -131,7 +131,7 @@ void resolve() {
     append_version(fact, sizeof fact, own_version);
     append_text(fact, sizeof fact, ")");
   }
-  note_fact("cudnn", fact);
+  note_cudnn(fact);
 }
 
 void resolve_once() {

@@ -186,7 +186,7 @@ GPUMEM_EXPORT int cudnnGetRNNTempSpaceSizes(void *, void *pointer, int mode, voi
   for (uint64_t i = 0; i < pseudo_layers; i++) transposed += matrices(*rnn, shape, i);
   uint64_t work = (transposed + pseudo_layers * batch * (3 * shape.gates - 1) * shape.hidden) * shape.element;
   if (!training) work += steps * shape.directions * shape.gates * shape.hidden * shape.element;
-  note_guess("cuDNN recurrent networks", "LSTM, GRU and RNN: workspace and reserve by a rule that fits published figures of cuDNN 7, not from cuDNN");
+  note_guess("LSTM, GRU and RNN: workspace and reserve by a rule that fits published figures of cuDNN 7, not from cuDNN");
   if (workspace != nullptr) *workspace = static_cast<size_t>(work);
   if (reserve != nullptr) *reserve = training ? static_cast<size_t>(steps * kept) : 0;
   return kCudnnSuccess;

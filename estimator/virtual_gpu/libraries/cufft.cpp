@@ -78,7 +78,7 @@ int estimate(int rank, const int64_t *n, int type, int64_t batch, size_t *bytes)
     bool halved = i == rank - 1 && type != kC2C && type != kZ2Z;
     elements *= halved ? length / 2 + 1 : length;
   }
-  note_guess("cuFFT work area", "FFT work areas: one buffer of the transform's size, more for lengths with large prime factors");
+  note_guess("FFT work areas: one buffer of the transform's size, more for lengths with large prime factors");
   if (bytes != nullptr) *bytes = static_cast<size_t>(elements * (is_double(type) ? 16 : 8));
   return kSuccess;
 }

@@ -24,7 +24,7 @@ int64_t eigen(int64_t n) { return 1 + 6 * n + 2 * n * n; }
 int64_t singular(int64_t m, int64_t n) { return 3 * smaller(m, n) + kPanel * (m + n); }
 int64_t jacobi_singular(int64_t m, int64_t n) { return m * n + smaller(m, n) * smaller(m, n) + kPanel * (m + n); }
 
-void guessed() { note_guess("cuSOLVER buffers", "buffers of linear algebra (cuSOLVER): by LAPACK's sizes, not from the library"); }
+void guessed() { note_guess("buffers of linear algebra (cuSOLVER): by LAPACK's sizes, not from the library"); }
 
 int size(int *lwork, int64_t elements) {
   if (lwork == nullptr) return kInvalidValue;

@@ -88,7 +88,7 @@ void give(T *out, T value) {
   if (out != nullptr) *out = value;
 }
 
-void guessed() { note_guess("cuSPARSE buffers", "buffers of sparse linear algebra (cuSPARSE): by the operands' elements, not from the library"); }
+void guessed() { note_guess("buffers of sparse linear algebra (cuSPARSE): by the operands' elements, not from the library"); }
 
 int buffer(const void *sparse_pointer, size_t *bytes) {
   const Object *sparse = object_of(sparse_pointer);
@@ -365,7 +365,7 @@ GPUMEM_EXPORT int cusparseXcsrsort_bufferSizeExt(void *, int m, int, int element
 // The sum of two sparse matrices has at most the elements of both.
 GPUMEM_EXPORT int cusparseXcsrgeam2Nnz(void *, int, int, const void *, int a, const int *, const int *, const void *, int b, const int *,
                                        const int *, const void *, int *, int *total, void *) {
-  note_guess("cuSPARSE sum", "the sum of two sparse matrices: taken to have the elements of both");
+  note_guess("the sum of two sparse matrices: taken to have the elements of both");
   return give(total, a + b), kSuccess;
 }
 

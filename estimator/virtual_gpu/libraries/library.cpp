@@ -12,7 +12,7 @@ namespace gpumem::virtual_gpu::libraries {
 
 namespace {
 
-constexpr int kMaxNotes = 64;  // distinct names; further ones are dropped, the first ones tell enough
+constexpr int kMaxNotes = 64;  // distinct texts; further ones are dropped, the first ones tell enough
 
 Lock notes_lock;
 const char *noted[kMaxNotes];  // pointers given by callers, who pass literals
@@ -28,7 +28,8 @@ void append(char *line, size_t size, size_t *length, const char *text, bool quot
   }
 }
 
-void write_note(const char *kind, const char *name, const char *word, const char *text) {
+// Writes `before`, the text and `after` as one line, once a process and text.
+void write_note(const char *before, const char *text, const char *after) {
   const char *directory = getenv("GPUMEM_RECORD");
   if (directory == nullptr || directory[0] != '/') return;
   notes_lock.lock();
@@ -37,8 +38,8 @@ void write_note(const char *kind, const char *name, const char *word, const char
     noted_count = 0;
   }
   bool known = noted_count == kMaxNotes;
-  for (int i = 0; i < noted_count && !known; i++) known = strcmp(noted[i], name) == 0;
-  if (!known) noted[noted_count++] = name;
+  for (int i = 0; i < noted_count && !known; i++) known = strcmp(noted[i], text) == 0;
+  if (!known) noted[noted_count++] = text;
   notes_lock.unlock();
   if (known) return;
 
@@ -56,15 +57,9 @@ void write_note(const char *kind, const char *name, const char *word, const char
 
   char line[1024];
   n = 0;
-  append(line, sizeof line - 8, &n, "{\"", false);
-  append(line, sizeof line - 8, &n, kind, true);
-  append(line, sizeof line - 8, &n, "\": \"", false);
-  append(line, sizeof line - 8, &n, name, true);
-  append(line, sizeof line - 8, &n, "\", \"", false);
-  append(line, sizeof line - 8, &n, word, true);
-  append(line, sizeof line - 8, &n, "\": \"", false);
+  append(line, sizeof line - 8, &n, before, false);
   append(line, sizeof line - 8, &n, text, true);
-  append(line, sizeof line, &n, "\"}\n", false);
+  append(line, sizeof line, &n, after, false);
 
   int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return;  // the record's directory is the probe's affair; the program must not feel it
@@ -80,8 +75,9 @@ long missing(const char *function, long status) {
   return status;
 }
 
-void note_guess(const char *name, const char *rule) { write_note("guess", name, "rule", rule); }
-void note_fact(const char *name, const char *value) { write_note("fact", name, "value", value); }
+void note_guess(const char *text) { write_note("{\"event\": \"note\", \"kind\": \"guess-library\", \"text\": \"", text, "\"}\n"); }
+void note_detail(const char *text) { write_note("{\"event\": \"note\", \"kind\": \"stand-in\", \"text\": \"", text, "\"}\n"); }
+void note_cudnn(const char *text) { write_note("{\"event\": \"cudnn\", \"planner\": \"", text, "\"}\n"); }
 
 void *loaded_library(const char *const *sonames) {
   for (; *sonames != nullptr; sonames++)

@@ -47,13 +47,15 @@ enum : long {
 // Reports a function that we lack and returns `status`.
 long missing(const char *function, long status);
 
-// --- What the estimate should say. Written once a process and name to $GPUMEM_RECORD/libraries-PID.jsonl
-//     (doc/contracts.md, Record); outside a probe they do nothing. `text` is plain ASCII without quotes. ---
+// --- What the estimate should say. One line a process and text in $GPUMEM_RECORD/libraries-PID.jsonl (doc/contracts.md,
+//     Record); outside a probe they do nothing. Texts are literals or live on: plain ASCII without quotes. ---
 
-// A size or choice was answered by a rule of ours: {"guess": name, "rule": text}.
-void note_guess(const char *name, const char *rule);
-// Something that the estimate shows: {"fact": name, "value": text}.
-void note_fact(const char *name, const char *value);
+// A size or choice was answered by a rule of ours, not by the library: a note that lowers the estimate's confidence.
+void note_guess(const char *text);
+// The same where the figure is too small to matter.
+void note_detail(const char *text);
+// Which cuDNN plans: "9.19.0 (the job's own)".
+void note_cudnn(const char *text);
 
 // --- Real libraries ---
 
