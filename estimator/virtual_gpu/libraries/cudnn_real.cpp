@@ -22,9 +22,10 @@ constexpr size_t kFirstPlanner = 90800;  // device-property descriptors
 
 const char *const kSonames[] = {"libcudnn.so.9", "libcudnn.so.8", nullptr};
 
+// Found in two steps, for a program that only asks for the version needs no planner loaded.
 Lock resolve_lock;
-bool resolved;
-bool own_plans;  // the job's own cuDNN is the one that plans
+bool own_resolved, planner_resolved;
+void *own;       // the job's own library
 size_t own_version;
 RealCudnn real;
 bool have_real;
@@ -90,23 +91,25 @@ void *load_beside_own(const char *path) {
   return open_library(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-void resolve() {
+void resolve_own() {
+  own = loaded_library(kSonames);
+  if (own == nullptr) return;
+  // A handle of glibc's dlopen is the library's link map.
+  const char *own_path = static_cast<const link_map *>(own)->l_name;
+  char graph[4096];
+  if (beside(own_path, "libcudnn_graph.so.9", graph, sizeof graph)) own_version = cudnn_version_of_file(graph);
+  if (own_version == 0) own_version = ask_version(own);
+}
+
+void resolve_planner() {
   static char fact[256];  // the note keeps the pointer
-  void *own = loaded_library(kSonames);
-  if (own != nullptr) {
-    // A handle of glibc's dlopen is the library's link map.
-    const char *own_path = static_cast<const link_map *>(own)->l_name;
-    char graph[4096];
-    if (beside(own_path, "libcudnn_graph.so.9", graph, sizeof graph)) own_version = cudnn_version_of_file(graph);
-    if (own_version == 0) own_version = ask_version(own);
-    if (own_version >= kFirstPlanner && usable(own)) {
-      own_plans = have_real = true;
-      real.version = own_version;
-      append_version(fact, sizeof fact, own_version);
-      append_text(fact, sizeof fact, " (the job's own)");
-      note_cudnn(fact);
-      return;
-    }
+  if (own_version >= kFirstPlanner && usable(own)) {
+    have_real = true;
+    real.version = own_version;
+    append_version(fact, sizeof fact, own_version);
+    append_text(fact, sizeof fact, " (the job's own)");
+    note_cudnn(fact);
+    return;
   }
   const char *other = getenv("GPUMEM_CUDNN");
   if (other != nullptr && other[0] == '/') {
@@ -131,14 +134,23 @@ void resolve() {
     append_version(fact, sizeof fact, own_version);
     append_text(fact, sizeof fact, ")");
   }
+  if (other != nullptr) append_text(fact, sizeof fact, ": what GPUMEM_CUDNN names could not be loaded or is older than 9.8");
   note_cudnn(fact);
 }
 
-void resolve_once() {
+void find_own() {
   Locked locked(resolve_lock);
-  if (resolved) return;
-  resolve();
-  resolved = true;
+  if (own_resolved) return;
+  resolve_own();
+  own_resolved = true;
+}
+
+void find_planner() {
+  find_own();
+  Locked locked(resolve_lock);
+  if (planner_resolved) return;
+  resolve_planner();
+  planner_resolved = true;
 }
 
 // File offset of a virtual address, or 0.
@@ -199,19 +211,20 @@ size_t cudnn_version_of_file(const char *path) {
 }
 
 const RealCudnn *real_cudnn() {
-  resolve_once();
+  find_planner();
   return have_real ? &real : nullptr;
 }
 
 size_t job_cudnn_version() {
-  resolve_once();
+  find_own();
   if (own_version != 0) return own_version;
+  find_planner();
   return have_real ? real.version : 90000;
 }
 
 void *job_cudnn_function(const char *name) {
-  resolve_once();
-  return own_plans ? find_symbol(real.library, name) : nullptr;
+  find_own();
+  return own != nullptr && own_version >= kFirstPlanner ? find_symbol(own, name) : nullptr;
 }
 
 }  // namespace gpumem::virtual_gpu::libraries

@@ -35,7 +35,7 @@ const RealCudnn *real_cudnn();
 // the job has none.
 size_t job_cudnn_version();
 
-// A function of the job's own cuDNN, nullptr unless it is the planning one (see the note: the other is never called).
+// A function of the job's own cuDNN, nullptr unless it is new enough to plan (see the note: an older one is never called).
 void *job_cudnn_function(const char *name);
 
 // Of the file of a libcudnn_graph.so.9: its cuDNN version, or 0.
