@@ -2,6 +2,8 @@
 // One probe from request to estimate.
 #include "estimator/probe/probe.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,11 +58,14 @@ class PrivateDirectory {
 
   Status make() {
     Error last;
+    remove_abandoned();
     // Not /tmp first: a directory that the sandbox must leave out is rebuilt entry by entry (view.h), and scripts clean it.
     for (const char* parent : {"/var/tmp", "/tmp"}) {
       auto made = make_temporary_directory(parent, "gpumem-probe");
       if (made) {
         path_ = *made;
+        lock_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        ::flock(lock_.get(), LOCK_EX);
         return {};
       }
       last = made.error();
@@ -70,9 +75,25 @@ class PrivateDirectory {
   const std::string& path() const { return path_; }
 
  private:
+  static void remove_abandoned();
   static void open_directories(const std::string& path);
   std::string path_;
+  FileDescriptor lock_;  // held for our life: what is not locked was left by a probe that was killed
 };
+
+// Directories of this user's that probes left behind when they were killed.
+void PrivateDirectory::remove_abandoned() {
+  constexpr double kOldEnough_s = 60;  // between its making and its locking a directory looks abandoned
+  for_each_subdirectory("/var/tmp", [](const std::string& path) {
+    struct stat found {};
+    if (path.find("/gpumem-probe-") == std::string::npos || ::lstat(path.c_str(), &found) != 0 || found.st_uid != ::geteuid()) return;
+    if (unix_time_s() - static_cast<double>(found.st_mtime) < kOldEnough_s) return;
+    FileDescriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock.valid() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+    open_directories(path);
+    (void)!remove_tree(path).ok();
+  });
+}
 
 void PrivateDirectory::open_directories(const std::string& path) {
   ::chmod(path.c_str(), 0700);
