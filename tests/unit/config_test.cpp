@@ -2,6 +2,10 @@
 // gpumem.conf: what is accepted, and errors that name file and line.
 #include <gtest/gtest.h>
 
+#include <sstream>
+#include <string>
+
+#include "base/file.h"
 #include "daemon/config.h"
 
 namespace gpumem::config {
@@ -116,6 +120,17 @@ TEST(Config, DescribesEveryKeyWithHelp) {
   EXPECT_NE(text.find("submit.probe_timeout_s\t60\ts\t"), std::string::npos);
   EXPECT_NE(text.find("pool.mode\t\"observe\"\t"), std::string::npos);
   EXPECT_EQ(text.find("\t\n"), std::string::npos);
+}
+
+TEST(Config, EveryKeyIsInTheManualPage) {
+  const auto manual = read_file(MANUAL);
+  ASSERT_TRUE(manual.ok()) << manual.error().message;
+  std::istringstream lines(describe_keys());
+  for (std::string line; std::getline(lines, line);) {
+    const std::string key = line.substr(0, line.find('\t'));
+    const std::string name = key.substr(key.find('.') + 1);
+    EXPECT_NE(manual->find("\n.BR " + name + " "), std::string::npos) << key;
+  }
 }
 
 TEST(SlurmTimes, AllFormsOfTheManual) {
