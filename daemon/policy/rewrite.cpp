@@ -62,7 +62,7 @@ Rewrite rewrite(const Request& request, const GpuRequest& gpu, std::uint64_t lim
 
   std::uint64_t cpus_per_gpu = static_cast<std::uint64_t>(pool.cpus_per_gpu);
   if (cpus_per_gpu == 0) cpus_per_gpu = default_per_gpu(partitions, facts, &PartitionFacts::cpus_per_gpu, facts.cpus_per_gpu);
-  const bool cpus_known = facts.known || pool.cpus_per_gpu > 0 || request.has("cpus-per-gpu");
+  const bool cpus_known = facts.known || pool.cpus_per_gpu > 0 || request.has("cpus-per-gpu") || request.has("cpus-per-task");
   if (request.has("cpus-per-gpu")) {
     const auto wanted = option_number(request.option("cpus-per-gpu"));
     if (!wanted) {
@@ -105,9 +105,9 @@ Rewrite rewrite(const Request& request, const GpuRequest& gpu, std::uint64_t lim
   for (const std::string& other : gpu.other_gres) gres += "," + other;
   result.set.push_back("gres=" + gres);
 
-  // Slurm gives a GPU job the larger of what its tasks and what its GPU bring.
-  const std::uint64_t per_task = option_number(request.option("cpus-per-task")).value_or(1);
-  if (cpus_per_gpu > tasks * per_task) {
+  // Run on 22.05: --cpus-per-task switches DefCpuPerGPU off, however small; without it a job gets the larger of what its tasks and
+  // its GPU bring.
+  if (!request.has("cpus-per-task") && cpus_per_gpu > tasks) {
     result.set.push_back("cpus-per-task=" + std::to_string((cpus_per_gpu + tasks - 1) / tasks));
   }
   if (memory_mib > 0 && !memory_asked) result.set.push_back("mem=" + std::to_string(memory_mib) + "M");

@@ -205,8 +205,9 @@ TEST(Rewrite, TranslatesPerGpuOptions) {
 TEST(Rewrite, TheUsersOwnCpusAndMemoryStay) {
   EXPECT_EQ(rewrite_of({{"gres", "gpu:1"}, {"cpus-per-task", "12"}, {"mem", "4G"}}).set, (Words{"gres=shard:4000"}));
   EXPECT_EQ(rewrite_of({{"gres", "gpu:1"}, {"mem-per-cpu", "1G"}}).set, (Words{"gres=shard:4000", "cpus-per-task=8"}));
-  // Slurm gives the larger of what tasks and GPU bring.
-  EXPECT_EQ(rewrite_of({{"gres", "gpu:1"}, {"cpus-per-task", "4"}, {"mem", "4G"}}).set, (Words{"gres=shard:4000", "cpus-per-task=8"}));
+  // Even one CPU, where the user says so, is what Slurm gives.
+  EXPECT_EQ(rewrite_of({{"gres", "gpu:1"}, {"cpus-per-task", "1"}}).set, (Words{"gres=shard:4000", "mem=512M"}));
+  // Otherwise it gives the larger of what tasks and GPU bring.
   EXPECT_EQ(rewrite_of({{"gres", "gpu:1"}, {"ntasks", "4"}, {"nodes", "1"}, {"mem", "4G"}}).set, (Words{"gres=shard:4000", "cpus-per-task=2"}));
 }
 
