@@ -73,6 +73,7 @@ def bench_submit(options):
     """sbatch with the plugin against sbatch without it, on the cluster that contrib/bootstrap starts."""
     if os.geteuid() != 0:
         raise Failed("starting the cluster of contrib/bootstrap needs root")
+    was_running = subprocess.run([options.bootstrap, "run", "--", "true"], capture_output=True, check=False).returncode == 0
     run([options.bootstrap, "start"])
     with open(os.path.join(HERE, "submit.py"), encoding="utf-8") as file:
         program = file.read()
@@ -85,6 +86,8 @@ def bench_submit(options):
         _, done = run([options.bootstrap, "run", "-u", USER, "--", "/usr/bin/python3", "-c", program, arguments], cwd="/")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if not was_running:
+            run([options.bootstrap, "stop"])
     result = json.loads(done.stdout.strip().splitlines()[-1])
     show("sbatch of a job without a GPU", result["plain"]["with"], result["plain"]["without"], "with the plugin", "without it",
          "ms", (0.001, "1 ms"))
