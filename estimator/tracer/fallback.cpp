@@ -106,8 +106,7 @@ void mark_not_run(const Operator& op, const std::vector<c10::IValue>& arguments,
   for (size_t i = first_return; i < stack.size(); i++) {
     if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
     each_tensor(stack[i], [&](const at::Tensor& t) {
-      if (!is_plain(t) || !t.is_cuda() || !is_fillable(t)) return;
-      if (shares_storage(stack[i], arguments)) return;
+      if (!t.is_cuda() || !is_plain(t) || !is_fillable(t)) return;
       fill_plausible(t, op.is_all);
       set_state(t, State::plausible);
     });
@@ -132,7 +131,8 @@ void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_re
 void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
   bool runs = op.runs_on_cpu && in.small &&
               (in.state == State::exact || (in.state != State::unknown && in.largest_bytes <= kPlausibleLimitBytes));
-  std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+  std::vector<c10::IValue> arguments;
+  if (runs || op.writes) arguments.assign(stack->begin() + first, stack->end());
   std::optional<CpuRun> cpu;
   if (runs && op.writes) cpu.emplace(op, *stack, first);
   handle.redispatchBoxed(rest, stack);
