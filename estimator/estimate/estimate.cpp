@@ -199,9 +199,11 @@ Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t s
   if (used && seen.gpu.fields.count("context_bytes") && seen.gpu.fields.at("context_bytes").source == "assumed") {
     notes.add("the CUDA context of a process on " + seen.gpu.name + " is assumed to take " + format_size(seen.gpu.context_bytes()) + ", an upper bound", false);
   }
+  std::string also_assumed;
   for (const auto& field : seen.gpu.assumed_fields()) {
-    if (used && field != "context_bytes") notes.add(field + " of " + seen.gpu.name + " is assumed", false);
+    if (field != "context_bytes") also_assumed += (also_assumed.empty() ? "" : ", ") + field;
   }
+  if (used && !also_assumed.empty()) notes.add("of " + seen.gpu.name + " these are assumed, too: " + also_assumed, false);
   for (const auto& note : seen.notes) notes.add(note, false);
   return notes;
 }
