@@ -154,16 +154,18 @@ pid_of() { cat "$CLUSTER/run/$1.pid" 2>/dev/null; }
 is_running() {
   local pid
   pid=$(pid_of "$1")
-  # The name is compared because a pid may have been given to another process since.
-  [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$1" ]
+  # The name is compared because a pid may have been given to another process since; a zombie has ended.
+  [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$1" ] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null
 }
 
 # launch NAME COMMAND …: in the background, by its own session, its output in log/NAME.out, its pid in run/NAME.pid.
 launch() {
   local name=$1
   shift
-  in_cluster setsid sh -c 'echo $$ >"$1"; shift; exec "$@"' sh "$CLUSTER/run/$name.pid" "$@" \
-    >>"$CLUSTER/log/$name.out" 2>&1 </dev/null &
+  # exec: no shell stays behind as its parent, with the caller's pipes open.
+  (exec env SLURM_CONF="$CLUSTER/etc/slurm.conf" GPUMEM_SOCKET="$CLUSTER/run/gpumemd.sock" \
+    setsid sh -c 'echo $$ >"$1"; shift; exec "$@"' sh "$CLUSTER/run/$name.pid" "$@" >>"$CLUSTER/log/$name.out" 2>&1 </dev/null) &
+  disown
   wait_until 5 "the start of $name" test -s "$CLUSTER/run/$name.pid"
 }
 

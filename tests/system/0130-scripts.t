@@ -49,15 +49,11 @@ ctypes.CDLL('libcuda.so.1').cuGraphicsMapResources(0, None, None)
 torch.cuda.cudart().cudaProfilerStart() if False else None
 raise SystemExit(1)"
 END
-# A script that adds to LD_PRELOAD is merged with ours, not lost.
-script merges.sh <<'END'
+unhappy sets-preload 'LD_PRELOAD' <<'END'
 #!/bin/bash
-#SBATCH --gres=gpu:1
 export LD_PRELOAD=/lib/x86_64-linux-gnu/libdl.so.2
 python train.py 512 30
 END
-submit merges.sh
-like "$SAID" 'requesting shard:' "a script that sets LD_PRELOAD is still estimated"
 
 # No end within the deadline.
 sed -i 's/^\[slurm\]/[submit]\nprobe_timeout_s = 8\ndeadline_s = 10\n\n[slurm]/' "$CLUSTER/etc/gpumem.conf"
