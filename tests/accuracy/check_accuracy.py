@@ -147,8 +147,9 @@ def theirs(tool, rows):
 def print_tables(rows, results, out):
     by_number = {row["number"]: row for row in rows}
     print("error of peak reserved against the measured peak, %", file=out)
+    halves = sorted({result["half"] for result in results})
     for kind in KINDS:
-        for half in ("all", "debug", "judge"):
+        for half in (["all"] if len(halves) > 1 else []) + halves:
             chosen = [result for result in results if result["kind"] == kind and half in ("all", result["half"])]
             if not chosen:
                 continue
