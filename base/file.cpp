@@ -33,6 +33,12 @@ void FileDescriptor::reset() {
   fd_ = -1;
 }
 
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("cannot make a pipe");
+  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
 Error errno_error(const std::string& what_failed) {
   const int number = errno;
   ErrorKind kind = ErrorKind::io;

@@ -30,6 +30,12 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// Both ends of a pipe, closed on exec.
+struct Pipe {
+  FileDescriptor read_end, write_end;
+};
+Result<Pipe> make_pipe();
+
 // The error for `errno` now: "cannot open /x: Permission denied". Its kind is not_found, permission or io.
 Error errno_error(const std::string& what_failed);
 

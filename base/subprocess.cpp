@@ -21,19 +21,6 @@ extern char** environ;
 namespace gpumem {
 namespace {
 
-struct Pipe {
-  FileDescriptor read_end, write_end;
-};
-
-Result<Pipe> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("cannot make a pipe");
-  Pipe pipe;
-  pipe.read_end = FileDescriptor(ends[0]);
-  pipe.write_end = FileDescriptor(ends[1]);
-  return pipe;
-}
-
 std::vector<char*> to_pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);

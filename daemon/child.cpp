@@ -27,16 +27,6 @@ constexpr double kTermGrace_s = 2.0;   // between SIGTERM and SIGKILL
 constexpr double kPipeGrace_s = 0.5;   // for what a dead child's own children still hold open
 constexpr std::size_t kErrorTailBytes = 4096;
 
-struct Pipe {
-  FileDescriptor read_end, write_end;
-};
-
-Result<Pipe> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("cannot make a pipe");
-  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
 void set_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 [[noreturn]] void die(const char* what) {

@@ -11,12 +11,6 @@ namespace {
 using DevicePointer = uint64_t;  // CUdeviceptr
 using AllocationHandle = uint64_t;  // CUmemGenericAllocationHandle
 
-template <class... Arguments>
-int pass_on(const char *name, Arguments... arguments) {
-  auto next = reinterpret_cast<int (*)(Arguments...)>(next_function(name));
-  return next == nullptr ? kNotInitialized : next(arguments...);
-}
-
 int current_device() {
   int device = -1;
   return pass_on("cuCtxGetDevice", &device) == 0 ? device : -1;

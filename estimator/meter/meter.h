@@ -60,4 +60,11 @@ class Metered {
 constexpr int kOutOfMemory = 2;
 constexpr int kNotInitialized = 3;
 
+// The call as it is, to the next library; "not initialized" where there is none.
+template <class... Arguments>
+int pass_on(const char *name, Arguments... arguments) {
+  auto next = reinterpret_cast<int (*)(Arguments...)>(next_function(name));
+  return next == nullptr ? kNotInitialized : next(arguments...);
+}
+
 }  // namespace gpumem::meter

@@ -6,12 +6,6 @@
 namespace gpumem::meter {
 namespace {
 
-template <class... Arguments>
-int pass_on(const char *name, Arguments... arguments) {
-  auto next = reinterpret_cast<int (*)(Arguments...)>(next_function(name));
-  return next == nullptr ? kNotInitialized : next(arguments...);
-}
-
 int current_device() {
   int device = -1;
   return pass_on("cudaGetDevice", &device) == 0 ? device : -1;

@@ -28,19 +28,6 @@ constexpr std::size_t kKeptOutput = 64 << 10;
 // How long init may take to end everything and report before it is killed with all that is left.
 constexpr double kGrace_s = 5;
 
-struct Pipe {
-  FileDescriptor read_end, write_end;
-};
-
-Result<Pipe> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("cannot make a pipe");
-  Pipe pipe;
-  pipe.read_end = FileDescriptor(ends[0]);
-  pipe.write_end = FileDescriptor(ends[1]);
-  return pipe;
-}
-
 Status write_proc(pid_t pid, const char* name, const std::string& text) {
   const std::string path = "/proc/" + std::to_string(pid) + "/" + name;
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));

@@ -169,17 +169,18 @@ GPUMEM_EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *, i
 
 // --- Dropout ---
 
-// Rule: 24 bytes of generator state for each thread that the device can run at once (known values: 983,040 on 20
-// multiprocessors and 3,932,160 on 80, both with 2,048 threads).
+// Rule: 24 bytes of generator state for each thread that the device can run at once. Neither size is documented.
 GPUMEM_EXPORT int cudnnDropoutGetStatesSize(void *handle, size_t *bytes) {
   if (cast(handle, kCudnn) == nullptr) return kCudnnBadParam;
   const book::DeviceDescription *device = current_device_description();
   if (device == nullptr) return kCudnnNotInitialized;
+  note_guess("the state of cuDNN's dropout generator is sized by a rule (24 bytes a resident thread)");
   return give(bytes, uint64_t{24} * device->sm_count * (device->threads_per_sm != 0 ? device->threads_per_sm : 2048));
 }
 GPUMEM_EXPORT int cudnnDropoutGetReserveSpaceSize(const void *x_pointer, size_t *bytes) {
   const CudnnDescriptor *x = cudnn_descriptor(x_pointer, CudnnDescriptorKind::tensor);
   if (x == nullptr) return kCudnnBadParam;
+  note_guess("the mask that cuDNN's dropout keeps is sized by a rule (one bit an element)");
   return give(bytes, (cudnn_elements(*x) + 7) / 8);  // the mask, one bit an element
 }
 
