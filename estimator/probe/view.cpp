@@ -38,6 +38,7 @@ class Builder {
   void tree(const std::string& source, const std::string& target);
   void overlay_or_bind(const std::string& source, const std::string& target);
   Status overlay(const std::string& source, const std::string& target);
+  void open_way(const std::string& source, const std::string& upper);
   void shadow(const std::string& source, const std::string& target, bool children_read_only);
   void entry(const std::string& source, const std::string& target, bool read_only);
   void shadow_writable_directories(const std::string& source, const std::string& target, bool foreign_only);
@@ -112,10 +113,28 @@ void Builder::bind_read_only(const std::string& source, const std::string& targe
   }
 }
 
+// An overlay copies a file's parent directories up with it, and fails (EOVERFLOW) where one belongs to somebody whom the
+// namespace cannot map: root's /data above the user's /data/u. What is in the upper layer already needs no copying.
+void Builder::open_way(const std::string& source, const std::string& upper) {
+  if (::geteuid() == 0) return;
+  for (const auto& wanted : plan_.writable_directories) {
+    if (wanted == source || !is_within(wanted, source)) continue;
+    std::size_t at = source == "/" ? 0 : source.size();
+    while (at != std::string::npos) {
+      at = wanted.find('/', at + 1);
+      const std::string directory = wanted.substr(0, at);
+      struct stat found {};
+      if (::lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) break;
+      make_like(directory, upper + directory.substr(source == "/" ? 0 : source.size()));
+    }
+  }
+}
+
 Status Builder::overlay(const std::string& source, const std::string& target) {
   const std::string number = std::to_string(next_++);
   const std::string upper = uppers_ + "/u" + number, work = uppers_ + "/w" + number;
   make_like(source, upper);
+  open_way(source, upper);
   ::mkdir(work.c_str(), 0700);
   // Descriptors instead of paths: a path may hold the separators of the option string, and be longer than it may be.
   FileDescriptor lower_fd(::open(source.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
