@@ -37,22 +37,36 @@ copy_examples() {
 job_of() { in_cluster scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
 is_active() { case $(job_of "$1" JobState) in PENDING | RUNNING | COMPLETING) ;; *) return 1 ;; esac; }
 
-# watch_jobs FILE JOB …: until all have ended, appends "jobs-running mib-in-use mib-in-use-of-busiest" to FILE each second.
-watch_jobs() {
-  local file=$1 limit=$((SECONDS + 600)) job active
-  shift
-  while [ $SECONDS -lt $limit ]; do
+# What runs and what is in use, once a second until killed: "jobs mib-in-use" lines into FILE.
+sample_into() {
+  while :; do
     in_cluster "$(installed_prefix)/bin/gpumem" status --json 2>/dev/null | /usr/bin/python3 -c '
-import json, subprocess, sys
+import json, sys
 devices = json.load(sys.stdin)["devices"]
-used = [(device["used_bytes"] or 0) >> 20 for device in devices]
-print(sum(device["jobs"] for device in devices), sum(used), max(used))' >>"$file" 2>/dev/null
-    active=no
-    for job in "$@"; do is_active "$job" && active=yes; done
-    [ $active = no ] && return 0
+print(sum(device["jobs"] for device in devices), sum(device["used_bytes"] or 0 for device in devices) >> 20)' 2>/dev/null
     sleep 1
+  done >"$1"
+}
+start_sampling() {
+  sample_into "$1" </dev/null &
+  SAMPLER=$!
+  trap 'kill $SAMPLER 2>/dev/null' EXIT
+}
+stop_sampling() {
+  kill "$SAMPLER" 2>/dev/null
+  wait "$SAMPLER" 2>/dev/null
+  trap - EXIT
+}
+
+# wait_for_jobs JOB …
+wait_for_jobs() {
+  local limit=$((SECONDS + 600)) job
+  for job in "$@"; do
+    while is_active "$job"; do
+      [ $SECONDS -lt $limit ] || die "the demo's jobs did not end within ten minutes: see 'contrib/bootstrap run -- squeue'"
+      sleep 0.5
+    done
   done
-  die "the demo's jobs did not end within ten minutes: see 'contrib/bootstrap run -- squeue'"
 }
 
 seconds_of() { date -d "$1" +%s 2>/dev/null || echo 0; }
@@ -89,15 +103,14 @@ show_with_gpumem() {
   local name samples=$STATE_DIR/log/with.samples
   step "Six training scripts, submitted as people write them today (#SBATCH --gres=gpu:1)"
   say "The first time each is tried out on a virtual GPU, which takes some seconds; later submissions know the answer."
+  start_sampling "$samples"
   WITH_JOBS=()
   for name in "${EXAMPLES[@]}"; do
     submit_example "$name"
     WITH_JOBS+=("$LAST_JOB")
   done
-  : >"$samples"
-  wait_until 20 "the start of the last job" job_has_started "$LAST_JOB"
-  # A few seconds for the last ones to take their memory.
-  sleep 6
+  # Until the last one has taken its memory; where it has to wait for room, the queue shows that.
+  wait_until 20 "the first step of the last job" has_memory "$LAST_JOB" 2>/dev/null
   step "The queue: several jobs on one GPU"
   typed squeue -o '%.6i %.14j %.9T %.8M %.20b %R'
   typed gpumem status
@@ -107,26 +120,26 @@ show_with_gpumem() {
   say "  (taken back: it would wait for a whole GPU and run out of memory there)"
   say ""
   say "Waiting for the six jobs to end …"
-  watch_jobs "$samples" "${WITH_JOBS[@]}"
+  wait_for_jobs "${WITH_JOBS[@]}"
+  stop_sampling
   show_results "${WITH_JOBS[@]}"
   eval "$(summary "$samples" "${WITH_JOBS[@]}" | sed 's/\([A-Z_]*\)=/WITH_\1=/g')"
 }
 
-job_has_started() { case $(job_of "$1" JobState) in PENDING) return 1 ;; esac; }
-
 show_without_gpumem() {
   local name samples=$STATE_DIR/log/without.samples
   step "The same six without gpumem: one GPU each"
+  start_sampling "$samples"
   WITHOUT_JOBS=()
   for name in "${EXAMPLES[@]}"; do
     submit_example "$name" --gpumem=off
     WITHOUT_JOBS+=("$LAST_JOB")
   done
-  : >"$samples"
   sleep 3
   typed squeue -o '%.6i %.14j %.9T %.8M %.20b %R'
   say "Waiting for the six jobs to end …"
-  watch_jobs "$samples" "${WITHOUT_JOBS[@]}"
+  wait_for_jobs "${WITHOUT_JOBS[@]}"
+  stop_sampling
   eval "$(summary "$samples" "${WITHOUT_JOBS[@]}" | sed 's/\([A-Z_]*\)=/WITHOUT_\1=/g')"
 }
 
@@ -143,6 +156,7 @@ show_comparison() {
 
 gib() { awk -v mib="$1" 'BEGIN {printf "%.1f", mib / 1024}'; }
 
+# Its output says that a step is done.
 has_memory() { grep -q 'step' "$(job_of "$1" StdOut)" 2>/dev/null; }
 
 # The limit that gpumem found for an example's job, in MiB.
@@ -153,23 +167,22 @@ show_contrast() {
   step "The contrast: shards written by hand, with too small a number, and nobody who holds jobs to it"
   say "  (gpumem's node side is told: enforce = false)"
   enforce false
-  shards=$(limit_of "${WITH_JOBS[0]}")
-  submit_example vision_transformer --gpumem=off --gres=shard:1000; guess1=$LAST_JOB
+  shards=$(limit_of "${WITH_JOBS[3]}")
+  submit_example language_model --gpumem=off --gres=shard:1000; guess1=$LAST_JOB
   submit_example language_model --gpumem=off --gres=shard:1000; guess2=$LAST_JOB
   wait_until 60 "the two jobs' first step" has_memory "$guess1"
   wait_until 60 "the two jobs' first step" has_memory "$guess2"
-  submit_example image_classifier --gpumem=off "--gres=shard:$shards"; honest=$LAST_JOB
+  submit_example "${EXAMPLES[3]}" --gpumem=off "--gres=shard:$shards"; honest=$LAST_JOB
   say "  The third asked for what it needs. Slurm believed the other two and put it beside them:"
   while is_active "$honest" && ! has_memory "$honest"; do sleep 0.5; done
   show_results "$guess1" "$guess2" "$honest"
   in_cluster scancel "$guess1" "$guess2" "$honest" 2>/dev/null
   enforce true
   wait_until 20 "their end" sh -c "! SLURM_CONF='$CLUSTER/etc/slurm.conf' squeue -h | grep -q ."
-  CONTRAST_STATE=$(job_of "$honest" JobState)
   if grep -q OutOfMemoryError "$(job_of "$honest" StdOut)"; then
     say "  It died of out of memory that others took. With gpumem (above), the same script ran beside its neighbours to its end."
   else
-    warn "the contrast did not show: the third job is $CONTRAST_STATE"
+    die "the contrast did not show: the third job is $(job_of "$honest" JobState)"
   fi
 }
 

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from synthetic import Images
 
-NOISE, WIDTH, SIZE, BATCH, STEPS = 128, 96, 64, 128, 160
+NOISE, WIDTH, SIZE, BATCH, STEPS = 128, 96, 64, 128, 120
 
 
 def up(inputs, outputs):

@@ -12,7 +12,7 @@ model = torchvision.models.resnet50(num_classes=100).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
 criterion = torch.nn.CrossEntropyLoss()
-train = DataLoader(Images(2560, 224, 100), batch_size=BATCH, shuffle=True, drop_last=True, num_workers=1, pin_memory=True)
+train = DataLoader(Images(1792, 224, 100), batch_size=BATCH, shuffle=True, drop_last=True, num_workers=1, pin_memory=True)
 test = DataLoader(Images(128, 224, 100), batch_size=BATCH)
 
 for epoch in range(EPOCHS):

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from synthetic import Tokens
 
-VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH, STEPS = 50304, 768, 12, 12, 512, 4, 240
+VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH, STEPS = 50304, 768, 12, 12, 512, 4, 180
 
 
 class Block(nn.Module):

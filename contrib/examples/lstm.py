@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from synthetic import Tokens
 
-VOCABULARY, WIDTH, LAYERS, LENGTH, BATCH, STEPS = 33000, 1024, 4, 128, 64, 200
+VOCABULARY, WIDTH, LAYERS, LENGTH, BATCH, STEPS = 33000, 1024, 4, 128, 32, 140
 
 
 class Model(nn.Module):
@@ -25,7 +25,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 model = Model().to(device)
 optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss()
-loader = DataLoader(Tokens(STEPS * BATCH, LENGTH, VOCABULARY, 0.0015), batch_size=BATCH)
+loader = DataLoader(Tokens(STEPS * BATCH, LENGTH, VOCABULARY, 0.003), batch_size=BATCH)
 state = None
 for step, batch in enumerate(loader):
     batch = batch.to(device)

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from synthetic import Masks
 
-CLASSES, SIZE, BATCH, STEPS = 4, 256, 8, 240
+CLASSES, SIZE, BATCH, STEPS = 4, 256, 8, 100
 
 
 def double(inputs, outputs):

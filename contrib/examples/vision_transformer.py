@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from synthetic import Images
 
-BATCH, ACCUMULATE, STEPS = 24, 2, 200
+BATCH, ACCUMULATE, STEPS = 24, 2, 100
 
 model = torchvision.models.vit_b_16(num_classes=100).to("cuda")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

@@ -21,6 +21,7 @@ wait $waiting
 is "$STATUS" 0 "sbatch succeeds although its daemon was killed"
 like "$SAID" 'gpumem: .*submitted as it was' "and says so"
 like "$(job_field "$JOB" TresPerNode)" 'gpu:1$' "the request is untouched"
+in_cluster scancel "$JOB"
 
 start_gpumemd
 is "$(shown "$acknowledged" 'd["limit_mib"]')" 1024 "the decision before is in the history"

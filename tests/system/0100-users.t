@@ -18,5 +18,5 @@ token=$(shown "$JOB" 'd["token"]')
 other_user gpumem show "$token" >/dev/null 2>&1
 isnt $? 0 "nor find it by its token"
 like "$(in_cluster "$(installed_prefix)/bin/gpumem" history --all)" "$JOB" "root sees all"
-user gpumem margin set --percent 20 >/dev/null 2>&1
+user gpumem margin set 20% >/dev/null 2>&1
 isnt $? 0 "a user cannot change a margin"

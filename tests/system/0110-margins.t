@@ -12,7 +12,7 @@ END
 limit() { printf '%s' "$SAID" | sed -n 's/.*requesting shard:\([0-9]*\).*/\1/p'; }
 submit job.sh
 before=$(limit)
-check "a margin is set" gpumem margin set --pool demo --percent 50 --floor 1GiB
+check "a margin is set" gpumem margin set 50% --floor 1GiB --pool demo
 submit job.sh
 after=$(limit)
 if [ "${after:-0}" -ge $((${before:-0} + 500)) ]; then pass "it applies to the next decision ($before, then $after MiB)"

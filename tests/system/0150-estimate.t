@@ -15,6 +15,12 @@ is "$(value 'e["gpu"]')" "NVIDIA GeForce RTX 3060" "a part of the GPU's name is 
 like "$(value 'e["torch"]')" '^2\.11\.0' "it names the torch"
 check "no checkpoint is left" test ! -e "$WORK/checkpoint.txt"
 like "$(estimate -- python train.py 1024 30)" 'GiB|MiB' "without --json a table"
+json=$(estimate --json -- python -c 'import os, torch
+torch.ones(1).cuda()
+for place in ".", os.path.expanduser("~"), "/tmp", "/var/tmp":
+    torch.save(torch.ones(4), os.path.join(place, "gpumem-test.pt"))')
+is "$? $(value 'e["status"]')" "0 complete" "a program may write where its user may"
+is "$(ls "$WORK/gpumem-test.pt" "$STATE_DIR/home/gpumem-test.pt" /tmp/gpumem-test.pt /var/tmp/gpumem-test.pt 2>/dev/null)" "" "and nothing of it remains"
 json=$(estimate --json -- python hold.py 14000 0)
 is "$? $(value 'e["status"]')" "3 out_of_memory" "out of memory on this GPU"
 json=$(estimate --json --capacity 2GiB -- python hold.py 3000 0)
