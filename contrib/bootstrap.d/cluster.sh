@@ -278,11 +278,16 @@ cluster_stop() {
   say "The cluster in $CLUSTER is stopped."
 }
 
+# The demo user's home is this state directory's, whatever directory the user was first made for.
+home_of() {
+  if [ "$1" = "$DEMO_USER" ]; then echo "$STATE_DIR/home"; else getent passwd "$1" | cut -d: -f6; fi
+}
+
 # as_user USER COMMAND …: in USER's own session environment, pointed at the cluster, with PyTorch's environment active.
 as_user() {
   local user=$1 home
   shift
-  home=$(getent passwd "$user" | cut -d: -f6)
+  home=$(home_of "$user")
   [ -n "$home" ] || die "there is no user '$user'"
   setpriv --reuid="$user" --regid="$(id -g "$user")" --init-groups \
     env -i HOME="$home" USER="$user" LOGNAME="$user" SHELL=/bin/bash LANG=C.UTF-8 ${TERM:+TERM="$TERM"} \
@@ -309,6 +314,6 @@ command_run() {
   [ $# -gt 0 ] || die "run: no COMMAND: contrib/bootstrap run [-u USER] -- COMMAND …"
   is_running slurmctld || die "the cluster does not run: contrib/bootstrap start"
   # Where the user may not write, as sbatch wants to, the command runs in the home directory.
-  if ! as_user "$user" test -w . -a -x . 2>/dev/null; then cd "$(getent passwd "$user" | cut -d: -f6)" || exit 1; fi
+  if ! as_user "$user" test -w . -a -x . 2>/dev/null; then cd "$(home_of "$user")" || exit 1; fi
   as_user "$user" "$@"
 }
