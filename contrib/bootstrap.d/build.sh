@@ -47,7 +47,7 @@ build_gpumem() {
 }
 
 say_needs() {
-  say "This needs root, about $1 of disk under $STATE_DIR and $2 of time on two cores$3."
+  say "It needs root, about $1 of disk under $STATE_DIR$3. On two cores it takes $2."
   local free
   free=$(free_space_mib "$STATE_DIR")
   say "Free there: $((free / 1024)) GiB. Logs go to $STATE_DIR/log."

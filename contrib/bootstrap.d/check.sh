@@ -28,7 +28,7 @@ count_unit_tests() {
 
 command_check() {
   local prefix=$CHECK_DIR/prefix system
-  say_needs "10 GiB" "up to 20 minutes (more where PyTorch must be downloaded)" ", and 6 GiB of memory"
+  say_needs "10 GiB" "up to 20 minutes (more where PyTorch must be downloaded)" " and 6 GiB of memory"
   step "[1/5] Debian packages"
   install_packages || die "the packages could not be installed"
   step "[2/5] A virtual environment with a CUDA build of PyTorch"

@@ -196,7 +196,7 @@ enforce() {
 
 command_demo() {
   say "gpumem's demo: builds everything, starts a Slurm of its own with two virtual GPUs, and shows jobs that share them."
-  say_needs "9 GiB" "up to 20 minutes the first time (downloads), 3 minutes when repeated" ", and 6 GiB of memory"
+  say_needs "9 GiB" "up to 20 minutes the first time, with downloads, and 3 minutes when repeated" " and 6 GiB of memory"
   step "[1/5] Debian packages"
   install_packages || return 1
   step "[2/5] A virtual environment with a CUDA build of PyTorch"
