@@ -94,9 +94,10 @@ PlugStackConfig=$CLUSTER/etc/plugstack.conf
 NodeName=$NODE NodeHostname=$host NodeAddr=127.0.0.1 CPUs=32 RealMemory=128000 Gres=gpu:$GPU_TYPE:$GPUS,shard:$((GPUS * SHARDS_PER_GPU))
 PartitionName=main Nodes=$NODE Default=YES MaxTime=1-00:00:00 DefaultTime=30 State=UP
 END
-  # 22.05 has no word for "no cgroups"; it does without them by itself. Newer ones must be told.
+  # Nothing here uses cgroups, but Slurm looks for them: 22.05 has no word for "none", and looks for none when it is told
+  # the version (a chroot has none mounted). Newer ones must be told that there are none.
   case $version in
-    22.* | 23.02*) : >"$CLUSTER/etc/cgroup.conf" ;;
+    22.* | 23.02*) echo "CgroupPlugin=cgroup/v1" >"$CLUSTER/etc/cgroup.conf" ;;
     *) echo "CgroupPlugin=disabled" >"$CLUSTER/etc/cgroup.conf" ;;
   esac
   # The Type is what keeps a whole-GPU job off a GPU that is being shared (Slurm 22.05).
