@@ -261,7 +261,7 @@ stop_one() {
 cluster_stop() {
   [ -d "$CLUSTER/run" ] || { say "There is no cluster in $CLUSTER."; return 0; }
   if is_running slurmctld && is_running slurmd; then
-    in_cluster scancel --quiet --state=PENDING,RUNNING,SUSPENDED -p main 2>/dev/null
+    in_cluster scancel --quiet -p main 2>/dev/null
     wait_until 20 "the end of all jobs" sh -c "! SLURM_CONF='$CLUSTER/etc/slurm.conf' squeue -h | grep -q ."
   fi
   stop_one slurmd 10

@@ -45,7 +45,7 @@ for round in 1 2 3; do
   wait
   start_gpumemd
 done
-in_cluster scancel -p main --state=PENDING
+in_cluster scancel --quiet -p main --state=PENDING
 wait_until 60 "the end of the jobs" sh -c "! SLURM_CONF='$CLUSTER/etc/slurm.conf' squeue -h | grep -q ."
 tokens=$(user gpumem history --json --limit 0 | grep -o '"limit_bytes": *1073741824' | wc -l)
 told=$(wc -l <"$WORK/told")
