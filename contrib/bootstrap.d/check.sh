@@ -28,17 +28,20 @@ count_unit_tests() {
 
 command_check() {
   local prefix=$CHECK_DIR/prefix system
-  say_needs "10 GiB" "up to 20 minutes (more where PyTorch must be downloaded)" " and 6 GiB of memory"
+  say_needs "16 GiB" "up to 20 minutes (more where PyTorch must be downloaded)" " and 6 GiB of memory"
   step "[1/5] Debian packages"
   install_packages || die "the packages could not be installed"
-  step "[2/5] A virtual environment with a CUDA build of PyTorch"
-  make_venv || die "PyTorch could not be installed"
+  step "[2/5] Virtual environments with CUDA builds of PyTorch"
+  make_venv && make_older_venv || die "PyTorch could not be installed"
   step "[3/5] gpumem, built afresh"
   rm -rf "$CHECK_DIR"
   mkdir -p "$CHECK_DIR"
   build_gpumem "$prefix" "$CHECK_DIR" || die "gpumem could not be built"
   install_cudnn "$prefix/var/cache/gpumem" || die "cuDNN could not be installed"
-  prepare_tracer "$prefix" || die "the tracer could not be compiled"
+  local environment
+  for environment in "$VENV" "$OLDER_VENV"; do
+    prepare_tracer "$prefix" "$environment" || die "the tracer could not be compiled"
+  done
   step "[4/5] Unit tests"
   quietly unit.log "running them" make -C "$CHECK_DIR/obj" -k -j"$(nproc)" check
   local make_status=$?
@@ -59,4 +62,19 @@ command_check() {
   say ""
   say "$passed passed, $failed failed"
   [ "$failed" = 0 ]
+}
+
+# Estimates against peaks measured on real GPUs, with the versions that they were measured with.
+command_accuracy() {
+  local prefix
+  prefix=$(installed_prefix)
+  say_needs "9 GiB" "10 minutes, and more where PyTorch must be downloaded; an argument --sample 20 takes fewer runs" " and 8 GiB of memory"
+  [ -x "$prefix/bin/gpumem" ] || command_build || return 1
+  step "[1/2] PyTorch $OLDER_TORCH_VERSION and a cuDNN that can be asked without a GPU"
+  make_older_venv || die "PyTorch could not be installed"
+  install_cudnn "$prefix/var/cache/gpumem" "$OLDER_VENV" || die "cuDNN could not be installed"
+  prepare_tracer "$prefix" "$OLDER_VENV" || die "the tracer could not be compiled"
+  step "[2/2] The runs, one after the other"
+  /usr/bin/python3 "$SOURCE_DIR/tests/accuracy/check_accuracy.py" --gpumem "$prefix/bin/gpumem" --python "$OLDER_VENV/bin/python" \
+    --data "$SOURCE_DIR/tests/accuracy/data/xmem_runs_dev.tsv" --results "$STATE_DIR/accuracy-results.json" "$@"
 }

@@ -207,7 +207,7 @@ command_demo() {
   build_gpumem "$prefix" "$STATE_DIR/build" || return 1
   echo "$prefix" >"$STATE_DIR/prefix"
   install_cudnn "$prefix/var/cache/gpumem" || return 1
-  prepare_tracer "$prefix" || return 1
+  prepare_tracer "$prefix" "$VENV" || return 1
   step "[4/5] The cluster"
   cluster_start || die "the cluster could not be started: see $CLUSTER/log"
   copy_examples
