@@ -135,6 +135,7 @@ conf = "$CLUSTER/etc/slurm.conf"
 refresh_s = 60
 
 [node]
+name = "$NODE"
 virtual_gpus = [{gpu = "$GPU_NAME", count = $GPUS}]
 
 [[pool]]
