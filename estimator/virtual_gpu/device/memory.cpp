@@ -150,7 +150,8 @@ Error host_failure(const char *what, uint64_t bytes) {
 // PyTorch's allocator prefers the lower address among free blocks of one size, so the order in which addresses are given out
 // decides which segment is filled, and so the peak. It must not depend on holes that the process's other mappings happen
 // to leave (the same script gave 9.1, 9.6 or 10.1 GiB): device memory comes from a range of its own, from the top down, as mmap
-// itself would give it out and as the driver, which maps large allocations by mmap, does on Linux.
+// itself gives it out. The real driver's direction is not documented and not yet measured; of the two, this one is nearer to
+// the stored runs of the debug half (tests/accuracy).
 namespace {
 constexpr uintptr_t kArenaTop = 0x7e0000000000, kArenaBottom = 0x600000000000;  // below the libraries, above the program
 constexpr int kFixedNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE, Linux 4.17; older kernels take the address as a wish
