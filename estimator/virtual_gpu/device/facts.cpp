@@ -145,9 +145,14 @@ void bus_numbers(const book::DeviceDescription &facts, unsigned *domain, unsigne
 
 bool same_bus_id(const char *a, const char *b) {
   unsigned numbers[2][4] = {};
-  const int of_a = sscanf(a, "%x:%x:%x.%x", &numbers[0][0], &numbers[0][1], &numbers[0][2], &numbers[0][3]);
-  const int of_b = sscanf(b, "%x:%x:%x.%x", &numbers[1][0], &numbers[1][1], &numbers[1][2], &numbers[1][3]);
-  return of_a >= 3 && of_b >= 3 && memcmp(numbers[0], numbers[1], sizeof(numbers[0])) == 0;
+  const char *texts[2] = {a, b};
+  for (int i = 0; i < 2; ++i) {
+    unsigned *n = numbers[i];
+    if (sscanf(texts[i], "%x:%x:%x.%x", &n[0], &n[1], &n[2], &n[3]) >= 3) continue;
+    n[0] = 0;  // "bus:device.function" is of domain 0
+    if (sscanf(texts[i], "%x:%x.%x", &n[1], &n[2], &n[3]) != 3) return false;
+  }
+  return memcmp(numbers[0], numbers[1], sizeof(numbers[0])) == 0;
 }
 
 bool device_attribute(const book::DeviceDescription &facts, int, int attribute, int *value) {

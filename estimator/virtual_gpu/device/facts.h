@@ -15,7 +15,7 @@ bool device_attribute(const book::DeviceDescription &facts, int device, int attr
 // "GPU-0011…" as 16 bytes.
 void uuid_bytes(const book::DeviceDescription &facts, unsigned char *bytes);
 void bus_numbers(const book::DeviceDescription &facts, unsigned *domain, unsigned *bus, unsigned *device);
-// Whether two texts name the same PCI device, whatever the width of the domain.
+// Whether two texts name the same PCI device, whatever the width of the domain; "bus:device.function" is of domain 0.
 bool same_bus_id(const char *a, const char *b);
 // cudaLimit and CUlimit; values are kept for the process.
 bool get_limit(int limit, size_t *value);

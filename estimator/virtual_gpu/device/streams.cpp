@@ -147,6 +147,22 @@ Error begin_capture(Stream stream, int mode, Graph *into) {
   return cuda::kSuccess;
 }
 
+Error capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
+                   const void **edges, size_t *count) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  const StreamObject *object = find_stream(stream);
+  Graph *filling = object != nullptr ? active_capture(object) : nullptr;
+  *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;
+  if (filling == nullptr) return cuda::kSuccess;
+  if (id != nullptr) *id = object->capture_id;
+  if (graph != nullptr) *graph = filling;
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (edges != nullptr) *edges = nullptr;
+  if (count != nullptr) *count = 0;
+  return cuda::kSuccess;
+}
+
 Error end_capture(Stream stream, Graph **graph) {
   StreamObject *object = find_stream(stream);
   if (object == nullptr) return cuda::kInvalidHandle;

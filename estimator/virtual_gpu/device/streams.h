@@ -67,6 +67,10 @@ Error elapsed_ms(float *milliseconds, const void *start, const void *end);
 // The graph that the stream's capture is filling, or nullptr.
 Graph *active_capture(const StreamObject *stream);
 Error begin_capture(Stream stream, int mode, Graph *into);
+// cudaStreamGetCaptureInfo in all its forms. Any output but the status may be null. A capture has no dependencies to tell
+// of: nodes are only counted.
+Error capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
+                   const void **edges, size_t *count);
 Error end_capture(Stream stream, Graph **graph);
 // Queues work that is no kernel (copies, fills, host functions): a node when capturing.
 void queue_work(Stream stream);

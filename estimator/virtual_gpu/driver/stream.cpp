@@ -89,26 +89,13 @@ GPUMEM_EXPORT int cuStreamIsCapturing(Stream stream, int *status) {
   return check_stream(stream);
 }
 DRIVER_ALIAS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing);
-static int capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, size_t *count) {
-  const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return error;
-  const StreamObject *object = find_stream(stream);
-  Graph *filling = object != nullptr ? active_capture(object) : nullptr;
-  *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;
-  if (filling == nullptr) return cuda::kSuccess;
-  if (id != nullptr) *id = object->capture_id;
-  if (graph != nullptr) *graph = filling;
-  if (dependencies != nullptr) *dependencies = nullptr;
-  if (count != nullptr) *count = 0;
-  return cuda::kSuccess;
-}
 GPUMEM_EXPORT int cuStreamGetCaptureInfo_v2(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, size_t *count) {
-  return capture_info(stream, status, id, graph, dependencies, count);
+  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
 }
 DRIVER_ALIAS(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo_v2);
 GPUMEM_EXPORT int cuStreamGetCaptureInfo_v3(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies, const void **edges, size_t *count) {
   if (edges != nullptr) *edges = nullptr;
-  return capture_info(stream, status, id, graph, dependencies, count);
+  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
 }
 DRIVER_ALIAS(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3);
 GPUMEM_EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {

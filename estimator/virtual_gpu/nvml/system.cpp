@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
+#include "estimator/virtual_gpu/device/facts.h"
 #include "estimator/virtual_gpu/nvml/nvml.h"
 
 namespace gpumem::virtual_gpu::nvml {
@@ -138,13 +138,9 @@ GPUMEM_EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, DeviceHandle *hand
   return find_handle(handle, [=](const book::DeviceDescription &device) { return strcmp(device.uuid, uuid) == 0; });
 }
 
-// "0000:01:00.0" and "00000000:01:00.0" are the same bus id.
 static int by_bus_id(const char *bus_id, DeviceHandle *handle) {
   if (bus_id == nullptr) return kInvalidArgument;
-  return find_handle(handle, [=](const book::DeviceDescription &device) {
-    const size_t own = strlen(device.pci_bus_id), asked = strlen(bus_id);
-    return asked <= own && asked >= 7 && strcasecmp(device.pci_bus_id + own - asked, bus_id) == 0;
-  });
+  return find_handle(handle, [=](const book::DeviceDescription &device) { return same_bus_id(device.pci_bus_id, bus_id); });
 }
 GPUMEM_EXPORT int nvmlDeviceGetHandleByPciBusId(const char *bus_id, DeviceHandle *handle) { return by_bus_id(bus_id, handle); }
 GPUMEM_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, DeviceHandle *handle) { return by_bus_id(bus_id, handle); }

@@ -37,41 +37,24 @@ GPUMEM_EXPORT int cudaThreadExchangeStreamCaptureMode(int *mode) {
   *mode = old;
   return cuda::kSuccess;
 }
-
-// Any output but the status may be null. A capture has no dependencies to tell of: nodes are only counted.
-static int capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
-                        const void **edges, size_t *count) {
-  const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return done(error);
-  const StreamObject *object = find_stream(stream);
-  Graph *filling = object != nullptr ? active_capture(object) : nullptr;
-  *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;
-  if (filling == nullptr) return cuda::kSuccess;
-  if (id != nullptr) *id = object->capture_id;
-  if (graph != nullptr) *graph = filling;
-  if (dependencies != nullptr) *dependencies = nullptr;
-  if (edges != nullptr) *edges = nullptr;
-  if (count != nullptr) *count = 0;
-  return cuda::kSuccess;
-}
 VERSIONED(cudaStreamGetCaptureInfo, CUDA11) int cudaStreamGetCaptureInfo_cuda11(Stream stream, int *status, unsigned long long *id) {
-  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
+  return done(capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr));
 }
 VERSIONED(cudaStreamGetCaptureInfo, CUDA12) int cudaStreamGetCaptureInfo_cuda12(Stream stream, int *status, unsigned long long *id) {
-  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
+  return done(capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr));
 }
 VERSIONED(cudaStreamGetCaptureInfo, CUDA13)
 int cudaStreamGetCaptureInfo_cuda13(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
                     const void **edges, size_t *count) {
-  return capture_info(stream, status, id, graph, dependencies, edges, count);
+  return done(capture_info(stream, status, id, graph, dependencies, edges, count));
 }
 GPUMEM_EXPORT int cudaStreamGetCaptureInfo_v2(Stream stream, int *status, unsigned long long *id, void **graph,
                                               const void ***dependencies, size_t *count) {
-  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
+  return done(capture_info(stream, status, id, graph, dependencies, nullptr, count));
 }
 GPUMEM_EXPORT int cudaStreamGetCaptureInfo_v3(Stream stream, int *status, unsigned long long *id, void **graph,
                                               const void ***dependencies, const void **edges, size_t *count) {
-  return capture_info(stream, status, id, graph, dependencies, edges, count);
+  return done(capture_info(stream, status, id, graph, dependencies, edges, count));
 }
 // Signatures differ by generation only in arguments that are not looked at.
 GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies(Stream stream) { return done(check_stream(stream)); }
