@@ -4,7 +4,7 @@
 # shellcheck shell=bash
 
 install -d -o "$DEMO_USER" "$WORK/programs"
-install -m 644 -o "$DEMO_USER" "$TESTS"/programs/*.py "$WORK/programs/"
+install -m 644 -o "$DEMO_USER" "$SOURCE_DIR"/tests/programs/*.py "$WORK/programs/"
 estimate() { json=$(user gpumem estimate --gpu "RTX 3060" --json -- python "$@" 2>"$WORK/.stderr"); }
 value() { printf '%s' "$json" | /usr/bin/python3 -c 'import json, sys; e = json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 said() { grep -E "$1" "$WORK/.stderr"; }

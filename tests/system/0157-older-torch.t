@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 install -d -o "$DEMO_USER" "$WORK/older"
-install -m 644 -o "$DEMO_USER" "$TESTS"/programs/*.py "$WORK/older/"
+install -m 644 -o "$DEMO_USER" "$SOURCE_DIR"/tests/programs/*.py "$WORK/older/"
 estimate() { json=$(user gpumem estimate --gpu "RTX 3060" --json -- "$OLDER_VENV/bin/python" "$@" 2>"$WORK/.stderr"); }
 value() { printf '%s' "$json" | /usr/bin/python3 -c 'import json, sys; e = json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 

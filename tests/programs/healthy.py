@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Run by 0155-values.t on a virtual GPU with the tracer: what a training loop looks at comes out as in a healthy run.
-# Prints "not ok NAME: …" for what does not, and last "N values, M wrong".
+# What: what a training loop looks at comes out as in a healthy run: scales, norms, losses, counts, masks, routing.
+# needs: torchvision
+# expect: output "^[1-9][0-9]+ values, 0 wrong$"
+# Prints "not ok NAME: …" for what does not. Run by 0155-values.t and 0157-older-torch.t too.
 import math
+import sys
 
 import torch
 import torchvision
@@ -84,3 +87,4 @@ chosen = scores.argmax(-1)
 loads = [int((chosen == expert).sum()) for expert in range(2)]
 expect("tokens of each expert", loads == [2, 1], loads)
 print("%d values, %d wrong" % (checked, wrong))
+sys.exit(wrong > 0)

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Run by 0155-values.t: an ordinary training program with worker processes, pinned memory, batches padded to their longest line,
-# gradient accumulation, validation and a checkpoint. Prints what it sees of its epochs; argument: worker processes.
+# What: epochs of a DataLoader with workers are shortened, the largest batch first, validation and a checkpoint reached.
+# early end
+# arguments: 2
+# expect: note "shortened to 8 of 2000 batches"
+# expect: output "^epoch 0 largest first True batches 8$"
+# expect: output "^validated True$"
+# expect: that e["stopped_early"] and e["steps"] >= 8
+# Run by 0155-values.t too. Batches are padded to their longest line, gradients accumulated. Argument: worker processes.
 import sys
 
 import torch
