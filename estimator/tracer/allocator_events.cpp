@@ -3,9 +3,12 @@
 
 #include "allocator_events.h"
 
+#include "current.h"
 #include "event_format.h"
+#include "operators.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
 
 #include <fcntl.h>
 #include <time.h>
@@ -53,7 +56,14 @@ class Writer {
   void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size) {
     if (getpid() != pid_) return;
     std::lock_guard<std::mutex> hold(mutex_);
-    buffer_[used_++] = EventRecord{action, static_cast<int8_t>(device), {}, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
+    EventRecord& event = buffer_[used_++];
+    event = EventRecord{action, static_cast<int8_t>(device), 0, 0, 0, 0, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
+    if (action == EventAction::allocate) {
+      event.flags = current.python ? 0 : record::kEventOnAutogradThread;
+      event.op = current.op;
+      event.module = current.module;
+      if (event.op && !named_[event.op]) name(event.op);
+    }
     if (used_ == kBuffered) flush();
     if (device < 0 || device >= kDevices) return;
     if (action == EventAction::segment_allocate || action == EventAction::segment_map) {
@@ -84,6 +94,13 @@ class Writer {
     used_ = 0;
   }
 
+  void name(uint16_t op) {
+    named_[op] = true;
+    char line[320];
+    int n = snprintf(line, sizeof line, "{\"event\":\"operator\",\"n\":%u,\"name\":\"%.200s\"}\n", unsigned{op}, operator_name(op).c_str());
+    if (!put(lines_, line, n)) broken_ = true;
+  }
+
   void write_peak(int device) {
     char line[96];
     int n = snprintf(line, sizeof line, "{\"event\":\"peak\",\"device\":%d,\"reserved\":%llu}\n", device,
@@ -97,6 +114,7 @@ class Writer {
   bool broken_ = false;
   uint64_t started_ns_ = 0;
   uint64_t reserved_[kDevices] = {}, peak_[kDevices] = {};
+  bool named_[65536] = {};  // operators whose line is written
   EventRecord buffer_[kBuffered];
   size_t used_ = 0;
 };
@@ -107,6 +125,10 @@ Writer* writer = nullptr;  // never destroyed: the allocator calls until the pro
 
 bool record_allocator_events(const std::string& directory, std::string& why) {
   if (writer) return true;
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 2
+  why = "PyTorch before 2.2 tells nobody what its allocator does";
+  return false;
+#else
   auto* opened = new Writer;
   if (!opened->open(directory, why)) {
     delete opened;
@@ -122,6 +144,7 @@ bool record_allocator_events(const std::string& directory, std::string& why) {
     return false;
   }
   return true;
+#endif
 }
 
 void mark_step(uint64_t step) {

@@ -86,9 +86,9 @@ CpuRun::CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first)
       for (const c10::IValue& t : v.toListRef()) list.push_back(convert(t.toTensor()));
       arguments_.emplace_back(std::move(list));
     } else if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& t : v.toListRef())
-        list.push_back(t.isTensor() ? std::optional<at::Tensor>(convert(t.toTensor())) : std::nullopt);
+      using OptionalTensor = decltype(v.toOptionalTensorVector())::value_type;  // c10's own optional before 2.4
+      c10::List<OptionalTensor> list;
+      for (const c10::IValue& t : v.toListRef()) list.push_back(t.isTensor() ? OptionalTensor(convert(t.toTensor())) : OptionalTensor());
       arguments_.emplace_back(std::move(list));
     } else if (v.isDevice()) {
       arguments_.emplace_back(c10::Device(c10::kCPU));

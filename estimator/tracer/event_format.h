@@ -33,10 +33,17 @@ enum class EventAction : uint8_t {
   step = 128,          // the shim's mark: an optimizer step; size: its number
 };
 
+enum EventFlags : uint8_t {
+  kEventOnAutogradThread = 1,  // of allocate: asked for in the backward pass
+};
+
 struct EventRecord {
   EventAction action;
   int8_t device;
-  uint8_t reserved[6];
+  uint8_t flags;     // EventFlags
+  uint8_t reserved;
+  uint16_t op;       // of allocate: number of the operator that asked (a line "operator" names it); 0: none
+  uint16_t module;   // of allocate: number of the nn.Module whose forward asked (a line "module" names it); 0: none known
   uint64_t stream;   // handle; 0 is the default stream
   uint64_t address;
   uint64_t size;     // bytes

@@ -4,6 +4,7 @@
 
 #include "cpu_fills.h"
 #include "cpu_run.h"
+#include "current.h"
 #include "dispatch_key.h"
 #include "storage_states.h"
 #include "value_sizes.h"
@@ -11,6 +12,7 @@
 #include <torch/library.h>
 
 #include <cmath>
+#include <optional>
 
 namespace gpumem::tracer {
 namespace {
@@ -229,9 +231,11 @@ void follow_size(const c10::OperatorHandle& handle, Operator& op, Stack* stack, 
 }
 
 void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
+  if (handed_on(handle, keys, stack)) return;
   const c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFollowKey);
   Operator& op = operator_of(handle);
   followed++;
+  const CurrentOperator asking(op.kind != Kind::allocates || !current.op ? op.number : 0);
   if (op.kind == Kind::passes || keys.has_any(kNotPlain)) return handle.redispatchBoxed(rest, stack);
   const size_t first = stack->size() - handle.schema().arguments().size();
   const bool on_device = keys.has_backend(c10::BackendComponent::CUDABit);

@@ -3,6 +3,7 @@
 //
 //   gpumem_tracer_start()                  once a process, before any thread is followed
 //   gpumem_tracer_follow()                 follows the calling thread (and the autograd threads that work for it)
+//   gpumem_tracer_module(n)                the calling thread runs the forward of module n now; returns the number before
 //   gpumem_tracer_key()                    the number of the dispatch key in use
 //   gpumem_tracer_record(dir, why, n)      writes allocator events to the record; 0 on success, else why
 //   gpumem_tracer_mark_step(k)             an optimizer step, among the events
@@ -10,6 +11,7 @@
 //   gpumem_tracer_counts(run, not_run)     operators that really ran, and that did not
 
 #include "allocator_events.h"
+#include "current.h"
 #include "dispatch_key.h"
 #include "operators.h"
 #include "storage_states.h"
@@ -27,7 +29,16 @@ uint64_t count_not_run();
 
 GPUMEM_EXPORT void gpumem_tracer_start() { gpumem::tracer::survive_fork(); }
 
-GPUMEM_EXPORT void gpumem_tracer_follow() { c10::impl::tls_set_dispatch_key_included(gpumem::tracer::kFollowKey, true); }
+GPUMEM_EXPORT void gpumem_tracer_follow() {
+  gpumem::tracer::current.python = true;
+  c10::impl::tls_set_dispatch_key_included(gpumem::tracer::kFollowKey, true);
+}
+
+GPUMEM_EXPORT unsigned gpumem_tracer_module(unsigned number) {
+  const unsigned before = gpumem::tracer::current.module;
+  gpumem::tracer::current.module = static_cast<uint16_t>(number);
+  return before;
+}
 
 GPUMEM_EXPORT int gpumem_tracer_key() { return static_cast<int>(gpumem::tracer::kFollowKey); }
 
@@ -41,7 +52,11 @@ GPUMEM_EXPORT int gpumem_tracer_record(const char* directory, char* why, size_t 
   return 1;
 }
 
-GPUMEM_EXPORT void gpumem_tracer_mark_step(uint64_t step) { gpumem::tracer::mark_step(step); }
+// Follows again too: a fake tensor mode in C++ (2.15) leaves the key switched off.
+GPUMEM_EXPORT void gpumem_tracer_mark_step(uint64_t step) {
+  gpumem_tracer_follow();
+  gpumem::tracer::mark_step(step);
+}
 
 GPUMEM_EXPORT size_t gpumem_tracer_guesses(char* text, size_t size) {
   std::string guesses = gpumem::tracer::guesses_as_json();

@@ -91,6 +91,11 @@ Registry& registry() {
   return *operators;
 }
 
+std::vector<const Operator*>& numbered() {
+  static auto* operators = new std::vector<const Operator*>;
+  return *operators;
+}
+
 const char* kGuessNames[] = {"scalar", "size", "finite"};
 
 }  // namespace
@@ -111,9 +116,18 @@ Operator& operator_of(const c10::OperatorHandle& handle) {
   if (!known) {
     known = new Operator;
     describe(handle, *known);
+    if (numbered().size() < 65535) {
+      numbered().push_back(known);
+      known->number = static_cast<uint16_t>(numbered().size());
+    }
   }
   slot = known;
   return *known;
+}
+
+std::string operator_name(uint16_t number) {
+  std::lock_guard<std::mutex> hold(operators_mutex());
+  return number && number <= numbered().size() ? numbered()[number - 1]->name : "";
 }
 
 void count_guess(Operator& op, Guess guess) { op.guesses[static_cast<size_t>(guess)].fetch_add(1, std::memory_order_relaxed); }

@@ -34,6 +34,7 @@ enum class Guess : uint8_t { scalar, size, finite };
 
 struct Operator {
   const void* schema = nullptr;
+  uint16_t number = 0;           // from 1 up, by first sight; 0 beyond 65535
   std::string name;              // "aten::add.Tensor"
   Kind kind = Kind::passes;
   uint32_t arguments = 0, returns = 0;
@@ -50,6 +51,9 @@ struct Operator {
 
 // Thread-safe; the answer lives for ever.
 Operator& operator_of(const c10::OperatorHandle& handle);
+
+// Of a number that operator_of() gave.
+std::string operator_name(uint16_t number);
 
 // Held while the process forks (see storage_states.h).
 std::mutex& operators_mutex();
