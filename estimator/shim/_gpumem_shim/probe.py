@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from . import files, loader, record, steps, tracer
+from . import attribution, files, loader, record, snapshot, steps, tracer
 
 
 def start(torch):
@@ -22,7 +22,7 @@ def start(torch):
     if not cuda:
         return
     files.start(torch, record.write)
-    for part in (steps, loader):
+    for part in (steps, loader, attribution, snapshot):
         try:
             part.start(torch)
         except Exception as error:
@@ -30,7 +30,9 @@ def start(torch):
 
 
 def _cudnn(torch):
+    # torch.backends.cudnn.version() would initialise CUDA, after which the program could neither fork children that use it
+    # nor choose its allocator.
     try:
-        return torch.backends.cudnn.version()
+        return torch._C._cudnn.getVersionInt()
     except Exception:
         return None

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-from . import loader, record, tracer
+from . import attribution, loader, record, snapshot, tracer
 
 # A peak counts as risen when it has grown by this much since it last did: a list of losses must not look like a growing model.
 RISE_BYTES = 1 << 20
@@ -113,6 +113,7 @@ def _step(optimizer):
     risen = _count_rises()
     if risen:
         _last_rise = _steps
+    attribution.after_step(optimizer, _steps, risen)
     if risen or _steps <= ALL_STEPS or _steps & (_steps - 1) == 0:
         record.write("step", n=_steps, devices=devices)
         tracer.mark_step(_steps)
@@ -164,6 +165,7 @@ def _finish(reason, devices, **fields):
     for guess in tracer.guesses():
         record.note("guess-" + guess["kind"], _sentence(guess), op=guess["op"], count=guess["count"])
     loader.write_notes()
+    snapshot.write()
     record.write("stop", reason=reason, n=_steps, devices=devices, **fields)
 
 

@@ -95,6 +95,15 @@ def _record_allocator():
         record.note("events", "allocator events are not recorded: %s" % error)
 
 
+def follows():
+    return _library is not None
+
+
+def enter_module(number):
+    """This thread runs the forward of that module now; returns the number of the one before."""
+    return _library.gpumem_tracer_module(number)
+
+
 def mark_step(number):
     if _library is not None:
         import ctypes
