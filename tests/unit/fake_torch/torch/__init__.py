@@ -38,8 +38,8 @@ def _reset(device=None):
     figures.update(allocated=0, reserved=0)
 
 
-_C = types.SimpleNamespace(_autograd=_Autograd, _cuda_memoryStats=_stats, _cuda_resetPeakMemoryStats=_reset)
+_C = types.SimpleNamespace(_autograd=_Autograd, _cuda_memoryStats=_stats, _cuda_resetPeakMemoryStats=_reset,
+                          _cudnn=types.SimpleNamespace(getVersionInt=lambda: 91900))
 cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, _lazy_call=lambda call: call())
-backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: 91900))
 
 from . import optim, utils  # noqa: E402,F401
