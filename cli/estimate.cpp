@@ -32,12 +32,15 @@ struct EstimateOptions {
   bool full = false;
   int epoch_batches = 6;
   int stable_steps = 8;
+  std::string record, snapshot;
 };
 
 std::string working_directory() {
   char path[4096];
   return ::getcwd(path, sizeof path) != nullptr ? path : "";
 }
+
+std::string absolute(const std::string& path) { return path[0] == '/' ? path : working_directory() + "/" + path; }
 
 // One line on a terminal, overwritten each second and erased at the end.
 class ProgressLine {
@@ -85,6 +88,10 @@ int estimate(const EstimateOptions& options, const Invocation& invocation) {
   request.epoch_batches = options.full ? 0 : options.epoch_batches;
   request.stable_steps = options.stable_steps;
 
+  if (!options.record.empty()) request.record_directory = absolute(options.record);
+  if (!options.snapshot.empty()) request.snapshot_file = absolute(options.snapshot);
+  if (::access(request.record_directory.c_str(), F_OK) == 0) return complain("--record: " + options.record + " exists already", kUsage);
+
   ProgressLine progress(options.as_json);
   auto answer = probe::ask_probe(request, {paths::internal_program("gpumem-probe"),
                                            [&](const std::string& text, double elapsed_s) { progress.show(text, elapsed_s); }});
@@ -123,6 +130,8 @@ void add_estimate_command(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_flag("--full", options->full, "Run the program to its own end: epochs are not shortened, nothing ends it early");
   command->add_flag("--no-sandbox", options->no_sandbox, "Run it without protection of your files: what it writes is written");
+  command->add_option("--record", options->record, "Keep the record in this new directory, for gpumem explain (by default: the newest 8 in your cache)");
+  command->add_option("--snapshot", options->snapshot, "Write PyTorch's memory history with stack traces to this file; pytorch.org/memory_viz opens it");
   command->add_flag("--json", options->as_json, "One JSON object on standard output; the program's output goes to standard error");
   command->callback([options, &invocation] { invocation.exit_status = estimate(*options, invocation); });
 }

@@ -125,6 +125,15 @@ std::vector<std::string> Environment::list() const {
   return variables;
 }
 
+std::string user_cache_directory(const std::vector<std::string>& environment, const std::string& name) {
+  const Environment variables(environment);
+  const std::string* cache = variables.get("XDG_CACHE_HOME");
+  if (cache != nullptr && !cache->empty() && (*cache)[0] == '/') return *cache + "/gpumem/" + name;
+  const std::string* home = variables.get("HOME");
+  if (home != nullptr && home->size() > 1 && (*home)[0] == '/') return *home + "/.cache/gpumem/" + name;
+  return "";
+}
+
 std::vector<std::string> program_environment(const Request& request, const std::string& shared) {
   Environment environment(request.environment);
   // The user's own choice of devices is about real ones.
@@ -148,6 +157,7 @@ std::vector<std::string> program_environment(const Request& request, const std::
   environment.set("GPUMEM_SHIM_EPOCH_BATCHES", std::to_string(request.epoch_batches));
   environment.set("GPUMEM_SHIM_STABLE_STEPS", std::to_string(request.stable_steps));
   environment.set("GPUMEM_SHIM_STOP", request.stop_when_stable ? "1" : "0");
+  if (!request.snapshot_file.empty()) environment.set("GPUMEM_SHIM_SNAPSHOT", "1");
   environment.set("GPUMEM_SHIM_TRACER_PROGRAM", paths::internal_program("gpumem-tracer"));
   environment.set("GPUMEM_SHIM_TRACER_CACHE", shared + "/tracer");
   if (environment.get("GPUMEM_CUDNN") == nullptr) {

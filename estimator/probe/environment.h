@@ -26,6 +26,9 @@ class Environment {
   std::vector<std::pair<std::string, std::string>> variables_;
 };
 
+// ${XDG_CACHE_HOME:-~/.cache}/gpumem/NAME of these variables; empty where neither says an absolute path.
+std::string user_cache_directory(const std::vector<std::string>& environment, const std::string& name);
+
 // `shared` is the directory shared with the probe, as the program sees it: book, record/, tracer/.
 std::vector<std::string> program_environment(const Request& request, const std::string& shared);
 

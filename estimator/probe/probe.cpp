@@ -20,6 +20,7 @@
 #include "estimator/book/book.h"
 #include "estimator/estimate/estimate.h"
 #include "estimator/probe/environment.h"
+#include "estimator/probe/kept_record.h"
 #include "estimator/probe/supervise.h"
 #include "estimator/probe/tracer_cache.h"
 
@@ -226,7 +227,9 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   seen.has_output_tail = request.keep_output;
   seen.own_cudnn = Environment(options.program.environment).get("GPUMEM_CUDNN") != nullptr;
   seen.wall_s = monotonic_s() - start_s;
-  return estimate::make_estimate(seen);
+  auto estimate = estimate::make_estimate(seen);
+  keep_record(shared + "/record", request, estimate);
+  return estimate;
 }
 
 }  // namespace gpumem::probe

@@ -20,6 +20,9 @@ Status check(const Request& request) {
   }
   if (request.timeout_s < 0 || request.cpu_limit < 0) return bad_request("timeout_s and cpu_limit must not be negative");
   if (request.epoch_batches < 0 || request.stable_steps < 1) return bad_request("epoch_batches must be 0 or more and stable_steps 1 or more");
+  for (const auto* path : {&request.record_directory, &request.snapshot_file}) {
+    if (!path->empty() && (*path)[0] != '/') return bad_request("record and snapshot must be absolute paths");
+  }
   for (const auto& variable : request.environment) {
     if (variable.find('=') == std::string::npos || variable[0] == '=') return bad_request("environment must hold NAME=VALUE");
   }
@@ -56,6 +59,8 @@ Result<Request> parse_request(const std::string& text) {
     request.stop_when_stable = object.value("stop_when_stable", request.stop_when_stable);
     request.epoch_batches = object.value("epoch_batches", request.epoch_batches);
     request.stable_steps = object.value("stable_steps", request.stable_steps);
+    request.record_directory = object.value("record", "");
+    request.snapshot_file = object.value("snapshot", "");
     if (auto checked = check(request); !checked) return checked.error();
     return request;
   } catch (const std::exception& error) {
@@ -78,6 +83,8 @@ std::string to_text(const Request& request) {
       {"stop_when_stable", request.stop_when_stable},
       {"epoch_batches", request.epoch_batches},
       {"stable_steps", request.stable_steps},
+      {"record", request.record_directory},
+      {"snapshot", request.snapshot_file},
       {"output", request.keep_output ? "tail" : "inherit"},
   };
   if (request.is_script()) {

@@ -31,6 +31,8 @@ struct Request {
   bool stop_when_stable = true;
   int epoch_batches = 6;                 // 0: epochs are left alone
   int stable_steps = 8;
+  std::string record_directory;          // where to keep the record; empty: among the newest in the user's cache
+  std::string snapshot_file;             // where PyTorch's memory snapshot goes; empty: none is made
   bool keep_output = false;              // "output": "tail"
 
   bool is_script() const { return command.empty(); }

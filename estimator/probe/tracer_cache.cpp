@@ -56,15 +56,6 @@ void copy_tracers(const std::string& from, const std::string& to, uid_t owner) {
   }
 }
 
-std::string users_cache(const std::vector<std::string>& environment) {
-  const Environment variables(environment);
-  const std::string* cache = variables.get("XDG_CACHE_HOME");
-  if (cache != nullptr && !cache->empty() && (*cache)[0] == '/') return *cache + "/gpumem/tracer";
-  const std::string* home = variables.get("HOME");
-  if (home != nullptr && home->size() > 1 && (*home)[0] == '/') return *home + "/.cache/gpumem/tracer";
-  return "";
-}
-
 }  // namespace
 
 void for_each_subdirectory(const std::string& path, const std::function<void(const std::string&)>& each) {
@@ -75,11 +66,11 @@ void for_each_subdirectory(const std::string& path, const std::function<void(con
 
 void lend_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment) {
   copy_tracers(paths::shared_cache_directory() + "/tracer", directory, 0);
-  if (const std::string cache = users_cache(environment); !cache.empty()) copy_tracers(cache, directory, ::geteuid());
+  if (const std::string cache = user_cache_directory(environment, "tracer"); !cache.empty()) copy_tracers(cache, directory, ::geteuid());
 }
 
 void keep_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment) {
-  const std::string cache = users_cache(environment), shared = paths::shared_cache_directory() + "/tracer";
+  const std::string cache = user_cache_directory(environment, "tracer"), shared = paths::shared_cache_directory() + "/tracer";
   if (cache.empty()) return;
   bool any = false;
   for (const auto& name : names_in(directory)) {
