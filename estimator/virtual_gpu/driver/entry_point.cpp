@@ -77,11 +77,11 @@ int gpumem_cuGetProcAddress_v2(const char *name, void **function, int version, u
 // statically or reached through a library handle. It cannot work on a virtual GPU, and the estimate must say so.
 GPUMEM_EXPORT int gpumem_cuGetExportTable(const void **table, const void *) __asm__("cuGetExportTable");
 int gpumem_cuGetExportTable(const void **table, const void *) {
-  // The real cuDNN, which plans for us (libraries/cudnn_real.h), looks too, with the cuBLAS that it brings, and does
-  // without: that is no lack of ours.
+  // The real cuDNN, which plans for us (libraries/cudnn_real.h), looks too, with the cuBLAS that it brings, and NVRTC, which
+  // compiles kernels for the program: they do without, and that is no lack of ours.
   char caller[64];
   library_of(__builtin_return_address(0), caller, sizeof(caller));
-  if (strncmp(caller, "libcudnn", 8) != 0 && strncmp(caller, "libcublas", 9) != 0) {
+  if (strncmp(caller, "libcudnn", 8) != 0 && strncmp(caller, "libcublas", 9) != 0 && strncmp(caller, "libnvrtc", 8) != 0) {
     char text[96];
     snprintf(text, sizeof(text), "cuGetExportTable (asked by %s)", caller);
     report_missing(text);
