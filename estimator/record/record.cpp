@@ -24,6 +24,7 @@ constexpr std::size_t kLargestFile = 32u << 20;
 constexpr std::size_t kMostFiles = 4096;
 constexpr std::size_t kMostNotes = 200;
 constexpr std::size_t kMostOpenedFiles = 10000;
+constexpr std::size_t kMostAddresses = 4u << 20;  // of all lists of a process
 constexpr std::size_t kLongestText = 2000;
 
 std::string text_of(const nlohmann::json& event, const char* key) {
@@ -65,6 +66,27 @@ void read_torch(const nlohmann::json& event, Process& process) {
   }
 }
 
+std::vector<std::uint64_t> addresses_of(const nlohmann::json& event, const char* key) {
+  std::vector<std::uint64_t> addresses;
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_array()) return addresses;
+  for (const auto& address : *found) {
+    if (address.is_number_unsigned()) addresses.push_back(address.get<std::uint64_t>());
+  }
+  return addresses;
+}
+
+void read_tensors(const nlohmann::json& event, Process& process) {
+  TensorList list{number_of(event, "n"), static_cast<int>(std::min<std::uint64_t>(number_of(event, "device"), 1023)),
+                  addresses_of(event, "parameter"), addresses_of(event, "buffer"), addresses_of(event, "gradient"),
+                  addresses_of(event, "state")};
+  std::size_t addresses = list.parameters.size() + list.buffers.size() + list.gradients.size() + list.states.size();
+  for (const auto& known : process.tensors) {
+    addresses += known.parameters.size() + known.buffers.size() + known.gradients.size() + known.states.size();
+  }
+  if (addresses <= kMostAddresses) process.tensors.push_back(std::move(list));
+}
+
 void read_event(const nlohmann::json& event, Process& process) {
   const std::string name = text_of(event, "event");
   if (name == "torch") {
@@ -87,6 +109,15 @@ void read_event(const nlohmann::json& event, Process& process) {
     process.planner = text_of(event, "planner");
   } else if (name == "file") {
     if (process.files.size() < kMostOpenedFiles) process.files.push_back(text_of(event, "path"));
+  } else if (name == "allocator") {
+    process.knows_allocator = true;
+    if (event.contains("cuda_alloc_conf") && event["cuda_alloc_conf"].is_string()) process.cuda_alloc_conf = text_of(event, "cuda_alloc_conf");
+    if (event.contains("alloc_conf") && event["alloc_conf"].is_string()) process.alloc_conf = text_of(event, "alloc_conf");
+  } else if (name == "tensors") {
+    read_tensors(event, process);
+  } else if (const std::uint64_t number = number_of(event, "n"); number > 0 && number <= 65535) {
+    if (name == "operator") process.operators[static_cast<std::uint16_t>(number)] = text_of(event, "name");
+    if (name == "module") process.modules[static_cast<std::uint16_t>(number)] = {text_of(event, "path"), text_of(event, "type")};
   }
   // Other events are of a newer shim.
 }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,17 @@ struct DevicePeaks {
   std::uint64_t allocated_bytes = 0, reserved_bytes = 0;  // of PyTorch's caching allocator
 };
 
+// Where what outlives a step lies after it: addresses of storages on one device.
+struct TensorList {
+  std::uint64_t step = 0;
+  int device = 0;
+  std::vector<std::uint64_t> parameters, buffers, gradients, states;
+};
+
+struct Module {
+  std::string path, type;  // "layer1.0.conv1", "Conv2d"
+};
+
 struct Process {
   pid_t pid = 0;             // as the process saw itself; 0 for files that belong to no process
   bool imported_torch = false;
@@ -40,6 +52,11 @@ struct Process {
   std::map<int, DevicePeaks> devices;
   std::vector<Note> notes;
   std::vector<std::string> files;  // opened for reading
+  bool knows_allocator = false;                    // the two below have been recorded
+  std::optional<std::string> cuda_alloc_conf, alloc_conf;  // PYTORCH_CUDA_ALLOC_CONF, PYTORCH_ALLOC_CONF when CUDA began
+  std::map<std::uint16_t, std::string> operators;  // by their numbers in the events
+  std::map<std::uint16_t, Module> modules;
+  std::vector<TensorList> tensors;                 // in the order in which they were written
   std::uint64_t bad_lines = 0;
 };
 

@@ -77,9 +77,20 @@ def _let_through(torch, key_number):
     try:
         key = torch._C.DispatchKey(key_number)
         ops = torch._ops
-        ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
-        for op in list(ops._higher_order_ops.values()):
-            op.fallthrough(key)
+        later = getattr(ops, "_HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS", None)
+        if later is not None:
+            later.append(key)
+        else:  # before 2.2
+            original = ops.HigherOrderOperator.__init__
+
+            def __init__(self, *arguments, **options):
+                original(self, *arguments, **options)
+                self.fallthrough(key)
+
+            ops.HigherOrderOperator.__init__ = __init__
+        for known in (ops._higher_order_ops, getattr(ops, "_global_higher_order_ops", {})):
+            for op in list(known.values()):
+                op.fallthrough(key)
     except Exception as error:
         record.note("tracer", "higher-order operators may fail with the tracer: %s" % error)
 
@@ -87,6 +98,8 @@ def _let_through(torch, key_number):
 def _record_allocator():
     import ctypes
 
+    # A program may set them itself, up to here: the allocator has just read them.
+    record.write("allocator", cuda_alloc_conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF"), alloc_conf=os.environ.get("PYTORCH_ALLOC_CONF"))
     try:
         why = ctypes.create_string_buffer(512)
         if _library.gpumem_tracer_record(record.directory().encode(), why, len(why)):
