@@ -31,6 +31,7 @@ enum class EventAction : uint8_t {
   snapshot = 7,
   out_of_memory = 8,   // address: bytes free on the device
   step = 128,          // the shim's mark: an optimizer step; size: its number
+  memory_fraction = 129,  // set_per_process_memory_fraction has been called; size: the bits of the fraction as a double
 };
 
 enum EventFlags : uint8_t {
@@ -41,7 +42,7 @@ struct EventRecord {
   EventAction action;
   int8_t device;
   uint8_t flags;     // EventFlags
-  uint8_t reserved;
+  uint8_t pool;      // private pool (CUDA graph, MemPool), numbered from 1; 0: the default pools
   uint16_t op;       // of allocate: number of the operator that asked (a line "operator" names it); 0: none
   uint16_t module;   // of allocate: number of the nn.Module whose forward asked (a line "module" names it); 0: none known
   uint64_t stream;   // handle; 0 is the default stream

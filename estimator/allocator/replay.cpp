@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recorded requests under another capacity or other settings. See replay.h.
+#include "estimator/allocator/replay.h"
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <utility>
+
+namespace gpumem::allocator {
+namespace {
+
+constexpr std::uint64_t kGranularity = 2u << 20;
+
+// One participant while it is replayed.
+class Player {
+ public:
+  Player(const Participant& participant, Driver& driver)
+      : trace_(*participant.trace), allocator_(participant.config, driver), blocks_(trace_.slots), tickets_(trace_.slots) {}
+
+  bool at_end() const { return next_ >= trace_.requests.size(); }
+  std::size_t next() const { return next_; }
+  std::uint64_t next_time() const { return trace_.start_ns + trace_.requests[next_].time_ns; }
+  const Allocator& allocator() const { return allocator_; }
+
+  // False where a request was refused that had been served.
+  bool play() {
+    const Request& request = trace_.requests[next_++];
+    switch (request.kind) {
+      case Request::Kind::allocate:
+        blocks_[request.slot] = allocator_.allocate(request.bytes, request.stream, request.pool);
+        return blocks_[request.slot] != nullptr;
+      case Request::Kind::free:
+        if (Block*& block = blocks_[request.slot]; block != nullptr) allocator_.free(std::exchange(block, nullptr));
+        break;
+      case Request::Kind::free_later:
+        tickets_[request.slot] = 0;
+        if (Block*& block = blocks_[request.slot]; block != nullptr) tickets_[request.slot] = allocator_.free_later(std::exchange(block, nullptr));
+        break;
+      case Request::Kind::complete: allocator_.complete(tickets_[request.slot]); break;
+      case Request::Kind::empty_cache: allocator_.empty_cache(); break;
+      case Request::Kind::release_pool:
+        allocator_.use_pool(request.pool);
+        allocator_.release_pool(request.pool);
+        break;
+      case Request::Kind::memory_fraction: {
+        const double fraction = std::bit_cast<double>(request.bytes);
+        if (fraction >= 0 && fraction <= 1) allocator_.set_memory_fraction(fraction);
+        break;
+      }
+      case Request::Kind::refused:
+        if (Block* block = allocator_.allocate(request.bytes, request.stream, request.pool)) allocator_.free(block);
+        break;
+      case Request::Kind::step: break;
+    }
+    return true;
+  }
+
+ private:
+  const Trace& trace_;
+  Allocator allocator_;
+  std::vector<Block*> blocks_;
+  std::vector<std::uint64_t> tickets_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+ReplayResult replay(std::span<const Participant> participants, const ReplayOptions& options) {
+  VirtualGpu gpu(options.capacity_bytes, options.total_bytes);
+  ReplayResult result;
+  std::vector<std::unique_ptr<Player>> players;
+  for (const auto& participant : participants) players.push_back(std::make_unique<Player>(participant, gpu));
+  const auto play = [&](std::size_t index) {  // false: stop
+    Player& player = *players[index];
+    const std::size_t request = player.next();
+    ++result.events;
+    if (!player.play()) {
+      if (!result.out_of_memory) {
+        result.failed_participant = index;
+        result.failed_request = request;
+        result.failed_bytes = participants[index].trace->requests[request].bytes;
+      }
+      result.out_of_memory = true;
+      if (options.stop_at_out_of_memory) return false;
+    }
+    if (options.observe) options.observe(index, request, player.allocator());
+    return true;
+  };
+  if (players.size() == 1) {
+    while (!players[0]->at_end() && play(0)) {
+    }
+  } else {
+    std::vector<std::size_t> running;
+    for (std::size_t i = 0; i < players.size(); ++i) {
+      if (!players[i]->at_end()) running.push_back(i);
+    }
+    while (!running.empty()) {
+      const auto first = std::min_element(running.begin(), running.end(), [&](auto a, auto b) { return players[a]->next_time() < players[b]->next_time(); });
+      if (!play(*first)) break;
+      if (players[*first]->at_end()) {
+        gpu.release_all(players[*first]->allocator().stats().reserved_bytes.current);
+        running.erase(first);
+      }
+    }
+  }
+  result.peak_device_bytes = gpu.peak_bytes();
+  for (const auto& player : players) result.stats.push_back(player->allocator().stats());
+  return result;
+}
+
+ReplayResult replay(const Trace& trace, const Config& config, const ReplayOptions& options) {
+  const Participant participant{&trace, config};
+  return replay(std::span(&participant, 1), options);
+}
+
+std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> participants, std::uint64_t total_bytes) {
+  ReplayOptions options;
+  options.total_bytes = total_bytes;
+  ReplayResult result = replay(participants, options);
+  if (result.out_of_memory) return std::nullopt;
+  MinimumLimit minimum;
+  minimum.replays = 1;
+  minimum.peak_device_bytes = result.peak_device_bytes;
+  std::uint64_t low = 0;  // the largest known not to be enough, in granules
+  for (std::size_t i = 0; i < participants.size(); ++i) {
+    minimum.peak_allocated_bytes += result.stats[i].allocated_bytes.peak;
+    low = std::max(low, result.stats[i].allocated_bytes.peak / kGranularity);
+  }
+  if (low > 0) --low;
+  std::uint64_t high = (result.peak_device_bytes + kGranularity - 1) / kGranularity;
+  minimum.retries = 0;
+  while (high > low + 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    options.capacity_bytes = middle * kGranularity;
+    result = replay(participants, options);
+    ++minimum.replays;
+    if (result.out_of_memory) {
+      low = middle;
+    } else {
+      high = middle;
+      minimum.retries = 0;
+      for (const auto& stats : result.stats) minimum.retries += stats.retries;
+    }
+  }
+  minimum.limit_bytes = high * kGranularity;
+  return minimum;
+}
+
+bool reproduces(const Participant& participant, std::uint64_t total_bytes) {
+  if (participant.trace->unknown > 0) return false;
+  ReplayOptions options;
+  options.total_bytes = total_bytes;
+  const ReplayResult result = replay(std::span(&participant, 1), options);
+  return !result.out_of_memory && result.stats[0].reserved_bytes.peak == participant.trace->peak_reserved_bytes;
+}
+
+}  // namespace gpumem::allocator
