@@ -163,6 +163,19 @@ int empty_get(int name, int type, int64_t requested, int64_t *count, void *value
   return kSuccess;
 }
 
+// cuDNN 8 has other numbers for the words of cuDNN 9 (cudnn_ops_infer.h of 8.9, cudnn_graph.h of 9.19): programs compare them.
+int for_the_job(int status) {
+  if (status == kSuccess || job_cudnn_version() >= 90000) return status;
+  if (status == kAllocFailed) return 2;      // CUDNN_STATUS_ALLOC_FAILED
+  switch (status / 1000) {
+    case 1: return 1;                        // CUDNN_STATUS_NOT_INITIALIZED
+    case 2: return 3;                        // CUDNN_STATUS_BAD_PARAM
+    case 3: return 9;                        // CUDNN_STATUS_NOT_SUPPORTED
+    case 5: return 8;                        // CUDNN_STATUS_EXECUTION_FAILED
+    default: return 4;                       // CUDNN_STATUS_INTERNAL_ERROR
+  }
+}
+
 // True for an engine that only a driver can finish; then the workspace of its configuration.
 bool runtime_compiled(const RealCudnn &real, void *config, int64_t *workspace_bytes) {
   void *engine = nullptr;
@@ -195,7 +208,7 @@ GPUMEM_EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
     return kSuccess;
   }
   int status = real->create(type, descriptor);
-  if (status != kSuccess) return status;
+  if (status != kSuccess) return for_the_job(status);
   if (type == kEngineHeurDescriptor) next_place = first_executions = 0;
   if (type == kExecutionPlanDescriptor) remember_plan(*descriptor);
   int name = type == kEngineHeurDescriptor      ? kHeurDeviceProp
@@ -204,7 +217,7 @@ GPUMEM_EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
                                                 : 0;
   if (name == 0) return kSuccess;
   void *property = device_property(*real);
-  return real->set(*descriptor, name, kTypeDescriptor, 1, &property);
+  return for_the_job(real->set(*descriptor, name, kTypeDescriptor, 1, &property));
 }
 
 GPUMEM_EXPORT int cudnnBackendDestroyDescriptor(void *descriptor) {
@@ -215,10 +228,10 @@ GPUMEM_EXPORT int cudnnBackendDestroyDescriptor(void *descriptor) {
     return kSuccess;
   }
   forget_plan(descriptor);
-  return real->destroy(descriptor);
+  return for_the_job(real->destroy(descriptor));
 }
 
-GPUMEM_EXPORT int cudnnBackendInitialize(void *) { return kNotSupported; }
+GPUMEM_EXPORT int cudnnBackendInitialize(void *) { return for_the_job(kNotSupported); }
 
 GPUMEM_EXPORT int cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count, const void *values) {
   if (descriptor == nullptr) return kBadParam;
@@ -229,7 +242,7 @@ GPUMEM_EXPORT int cudnnBackendSetAttribute(void *descriptor, int name, int type,
     int64_t workspace_bytes;
     if (runtime_compiled(*real, *static_cast<void *const *>(values), &workspace_bytes)) set_compiled(descriptor, workspace_bytes);
   }
-  return real->set(descriptor, name, type, count, values);
+  return for_the_job(real->set(descriptor, name, type, count, values));
 }
 
 GPUMEM_EXPORT int cudnnBackendFinalize(void *descriptor) {
@@ -240,7 +253,7 @@ GPUMEM_EXPORT int cudnnBackendFinalize(void *descriptor) {
     note_guess("cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
     return kSuccess;
   }
-  return real->finalize(descriptor);
+  return for_the_job(real->finalize(descriptor));
 }
 
 GPUMEM_EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t requested, int64_t *count, void *values) {
@@ -253,8 +266,8 @@ GPUMEM_EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type,
     if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = workspace_bytes;
     return kSuccess;
   }
-  if (name == kPlanJson && is_compiled(descriptor, nullptr)) return kNotSupported;
-  return real->get(descriptor, name, type, requested, count, values);
+  if (name == kPlanJson && is_compiled(descriptor, nullptr)) return for_the_job(kNotSupported);
+  return for_the_job(real->get(descriptor, name, type, requested, count, values));
 }
 
 GPUMEM_EXPORT int cudnnGetStream(void *handle, Stream *stream);

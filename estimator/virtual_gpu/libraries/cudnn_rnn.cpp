@@ -19,7 +19,7 @@
 // Dropout, plain cells, directions and inference are our extension of it. The estimate says that it is a rule.
 #include <string.h>
 
-#include "estimator/virtual_gpu/libraries/cudnn_descriptor.h"
+#include "estimator/virtual_gpu/libraries/cudnn_rnn.h"
 #include "estimator/virtual_gpu/libraries/library.h"
 
 using namespace gpumem::virtual_gpu;
@@ -29,8 +29,6 @@ namespace {
 
 using Kind = CudnnDescriptorKind;
 
-// In an RNN descriptor's numbers, in the order of cudnnSetRNNDescriptor_v8.
-enum Number { kAlgorithm, kCell, kBias, kDirection, kInputMode, kDataType, kMathPrecision, kMathType, kInputSize, kHidden, kProjection, kLayers, kFlags, kNumbers };
 // In an RNN data descriptor's numbers.
 enum DataNumber { kLayout, kMaxLength, kBatch, kVector };
 
@@ -40,7 +38,7 @@ struct Shape {
 };
 
 Shape shape_of(const CudnnDescriptor &rnn) {
-  auto number = [&](Number which) { return static_cast<uint64_t>(rnn.numbers[which] > 0 ? rnn.numbers[which] : 0); };
+  auto number = [&](RnnNumber which) { return static_cast<uint64_t>(rnn.numbers[which] > 0 ? rnn.numbers[which] : 0); };
   Shape shape;
   shape.gates = rnn.numbers[kCell] == 2 ? 4 : rnn.numbers[kCell] == 3 ? 3 : 1;  // CUDNN_LSTM, CUDNN_GRU
   shape.directions = rnn.numbers[kDirection] == 1 ? 2 : 1;
@@ -68,25 +66,96 @@ uint64_t matrices(const CudnnDescriptor &rnn, const Shape &shape, uint64_t pseud
   return elements + (has_projection(shape) ? shape.hidden * shape.output : 0);
 }
 
-void describe(const void *pointer, int data_type, uint64_t rows, uint64_t columns) {
+void describe(const void *pointer, int data_type, const RnnPart &part) {
   CudnnDescriptor *tensor = cudnn_descriptor(pointer, Kind::tensor);
   if (tensor == nullptr) return;
-  int dims[3] = {rows == 0 ? 0 : 1, static_cast<int>(rows), static_cast<int>(columns)};
-  if (rows == 0) {
+  int dims[3] = {1, static_cast<int>(part.rows), static_cast<int>(part.columns)};
+  if (part.rows == 0) {
     tensor->dim_count = 0;  // there is no such matrix
     return;
   }
   cudnn_set_packed(*tensor, data_type, 0, 3, dims);
 }
 
+void *at(const void *weights, const RnnPart &part) {
+  return part.rows != 0 ? const_cast<char *>(static_cast<const char *>(weights)) + part.offset_bytes : nullptr;
+}
+
 }  // namespace
+
+namespace gpumem::virtual_gpu::libraries {
+
+size_t rnn_weight_bytes(const CudnnDescriptor &rnn) {
+  Shape shape = shape_of(rnn);
+  uint64_t elements = 0, pseudo_layers = shape.layers * shape.directions;
+  for (uint64_t i = 0; i < pseudo_layers; i++) elements += matrices(rnn, shape, i);
+  elements += pseudo_layers * shape.gates * shape.hidden * shape.biases;
+  return static_cast<size_t>(elements * shape.element);
+}
+
+bool has_rnn_part(const CudnnDescriptor &rnn, int pseudo_layer, int id) {
+  Shape shape = shape_of(rnn);
+  return pseudo_layer >= 0 && id >= 0 && static_cast<uint64_t>(pseudo_layer) < shape.layers * shape.directions &&
+         static_cast<uint64_t>(id) <= 2 * shape.gates;
+}
+
+RnnPart rnn_matrix(const CudnnDescriptor &rnn, int pseudo_layer, int id) {
+  Shape shape = shape_of(rnn);
+  uint64_t layer = static_cast<uint64_t>(pseudo_layer), which = static_cast<uint64_t>(id);
+  uint64_t width = input_width(rnn, shape, layer), offset = 0, rows = shape.hidden, columns = 0;
+  for (uint64_t i = 0; i < layer; i++) offset += matrices(rnn, shape, i);
+  if (which < shape.gates) {
+    columns = width;
+    offset += which * shape.hidden * width;
+  } else if (which < 2 * shape.gates) {
+    columns = shape.output;
+    offset += shape.gates * shape.hidden * width + (which - shape.gates) * shape.hidden * shape.output;
+  } else if (has_projection(shape)) {
+    rows = shape.output;
+    columns = shape.hidden;
+    offset += shape.gates * shape.hidden * (width + shape.output);
+  }
+  return {offset * shape.element, columns != 0 ? rows : 0, columns};
+}
+
+RnnPart rnn_bias(const CudnnDescriptor &rnn, int pseudo_layer, int id) {
+  Shape shape = shape_of(rnn);
+  uint64_t layer = static_cast<uint64_t>(pseudo_layer), which = static_cast<uint64_t>(id), offset = 0;
+  for (uint64_t i = 0; i < shape.layers * shape.directions; i++) offset += matrices(rnn, shape, i);
+  uint64_t vectors = shape.gates * shape.biases;  // of one pseudo-layer
+  bool exists = which < 2 * shape.gates && (shape.biases == 2 || (shape.biases == 1 && (which < shape.gates) == (rnn.numbers[kBias] == 1)));
+  uint64_t index = shape.biases == 1 && which >= shape.gates ? which - shape.gates : which;
+  offset += (layer * vectors + index) * shape.hidden;
+  return {offset * shape.element, exists ? shape.hidden : 0, 1};
+}
+
+void rnn_sizes(const CudnnDescriptor &rnn, bool training, uint64_t rows, uint64_t batch, size_t *workspace, size_t *reserve) {
+  Shape shape = shape_of(rnn);
+  uint64_t pseudo_layers = shape.layers * shape.directions;
+  uint64_t kept_units = rnn.numbers[kCell] == 2 ? 5 : rnn.numbers[kCell] == 3 ? 6 : 1;
+  const CudnnDescriptor *dropout = cudnn_descriptor(rnn.pointers[0], Kind::dropout);
+  bool drops = dropout != nullptr && dropout->reals[0] > 0;
+
+  uint64_t between = (shape.layers - 1) * shape.directions * shape.output;  // units of the layers' outputs but the last
+  uint64_t kept = (pseudo_layers * kept_units * shape.hidden + between) * shape.element;
+  if (drops) kept += between * (shape.element + 1);
+  uint64_t transposed = 0;
+  for (uint64_t i = 0; i < pseudo_layers; i++) transposed += matrices(rnn, shape, i);
+  uint64_t work = (transposed + pseudo_layers * batch * (3 * shape.gates - 1) * shape.hidden) * shape.element;
+  if (!training) work += rows * shape.directions * shape.gates * shape.hidden * shape.element;
+  note_guess("LSTM, GRU and RNN: workspace and reserve by a rule that fits published figures of cuDNN 7, not from cuDNN");
+  if (workspace != nullptr) *workspace = static_cast<size_t>(work);
+  if (reserve != nullptr) *reserve = training ? static_cast<size_t>(rows * kept) : 0;
+}
+
+}  // namespace gpumem::virtual_gpu::libraries
 
 GPUMEM_EXPORT int cudnnSetRNNDescriptor_v8(void *pointer, int algorithm, int cell, int bias, int direction, int input_mode, int data_type,
                                            int math_precision, int math_type, int32_t input, int32_t hidden, int32_t projection,
                                            int32_t layers, void *dropout, uint32_t flags) {
   CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
   if (rnn == nullptr || input < 0 || hidden <= 0 || projection < 0 || layers <= 0) return kCudnnBadParam;
-  const int values[kNumbers] = {algorithm, cell, bias, direction, input_mode, data_type, math_precision, math_type, input, hidden, projection, layers, static_cast<int>(flags)};
+  const int values[kRnnNumbers] = {algorithm, cell, bias, direction, input_mode, data_type, math_precision, math_type, input, hidden, projection, layers, static_cast<int>(flags)};
   memcpy(rnn->numbers, values, sizeof values);
   rnn->pointers[0] = dropout;
   return kCudnnSuccess;
@@ -121,49 +190,20 @@ GPUMEM_EXPORT int cudnnSetRNNDataDescriptor(void *pointer, int data_type, int la
 GPUMEM_EXPORT int cudnnGetRNNWeightSpaceSize(void *, void *pointer, size_t *bytes) {
   const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
   if (rnn == nullptr || bytes == nullptr) return kCudnnBadParam;
-  Shape shape = shape_of(*rnn);
-  uint64_t elements = 0, pseudo_layers = shape.layers * shape.directions;
-  for (uint64_t i = 0; i < pseudo_layers; i++) elements += matrices(*rnn, shape, i);
-  elements += pseudo_layers * shape.gates * shape.hidden * shape.biases;
-  *bytes = static_cast<size_t>(elements * shape.element);
+  *bytes = rnn_weight_bytes(*rnn);
   return kCudnnSuccess;
 }
 
 GPUMEM_EXPORT int cudnnGetRNNWeightParams(void *, void *pointer, int32_t pseudo_layer, size_t, const void *weights, int32_t id,
                                           void *matrix_desc, void **matrix, void *bias_desc, void **bias) {
   const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
-  if (rnn == nullptr || pseudo_layer < 0 || id < 0) return kCudnnBadParam;
-  Shape shape = shape_of(*rnn);
-  uint64_t layer = static_cast<uint64_t>(pseudo_layer), which = static_cast<uint64_t>(id);
-  if (layer >= shape.layers * shape.directions || which > 2 * shape.gates) return kCudnnBadParam;
-  auto *base = const_cast<char *>(static_cast<const char *>(weights));
-  int data_type = rnn->numbers[kDataType];
-
-  uint64_t width = input_width(*rnn, shape, layer), offset = 0, rows = shape.hidden, columns = 0;
-  for (uint64_t i = 0; i < layer; i++) offset += matrices(*rnn, shape, i);
-  if (which < shape.gates) {
-    columns = width;
-    offset += which * shape.hidden * width;
-  } else if (which < 2 * shape.gates) {
-    columns = shape.output;
-    offset += shape.gates * shape.hidden * width + (which - shape.gates) * shape.hidden * shape.output;
-  } else if (has_projection(shape)) {
-    rows = shape.output;
-    columns = shape.hidden;
-    offset += shape.gates * shape.hidden * (width + shape.output);
-  }
-  bool exists = columns != 0;
-  if (matrix_desc != nullptr) describe(matrix_desc, data_type, exists ? rows : 0, columns);
-  if (matrix != nullptr) *matrix = exists ? base + offset * shape.element : nullptr;
-
-  offset = 0;
-  for (uint64_t i = 0; i < shape.layers * shape.directions; i++) offset += matrices(*rnn, shape, i);
-  uint64_t vectors = shape.gates * shape.biases;  // of one pseudo-layer
-  exists = which < 2 * shape.gates && (shape.biases == 2 || (shape.biases == 1 && (which < shape.gates) == (rnn->numbers[kBias] == 1)));
-  uint64_t index = shape.biases == 1 && which >= shape.gates ? which - shape.gates : which;
-  offset += (layer * vectors + index) * shape.hidden;
-  if (bias_desc != nullptr) describe(bias_desc, data_type, exists ? shape.hidden : 0, 1);
-  if (bias != nullptr) *bias = exists ? base + offset * shape.element : nullptr;
+  if (rnn == nullptr || !has_rnn_part(*rnn, pseudo_layer, id)) return kCudnnBadParam;
+  RnnPart part = rnn_matrix(*rnn, pseudo_layer, id);
+  if (matrix_desc != nullptr) describe(matrix_desc, rnn->numbers[kDataType], part);
+  if (matrix != nullptr) *matrix = at(weights, part);
+  part = rnn_bias(*rnn, pseudo_layer, id);
+  if (bias_desc != nullptr) describe(bias_desc, rnn->numbers[kDataType], part);
+  if (bias != nullptr) *bias = at(weights, part);
   return kCudnnSuccess;
 }
 
@@ -171,23 +211,7 @@ GPUMEM_EXPORT int cudnnGetRNNTempSpaceSizes(void *, void *pointer, int mode, voi
   const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
   const CudnnDescriptor *data = cudnn_descriptor(data_pointer, Kind::rnn_data);
   if (rnn == nullptr || data == nullptr) return kCudnnBadParam;
-  Shape shape = shape_of(*rnn);
-  bool training = mode == 1;  // CUDNN_FWD_MODE_TRAINING
-  uint64_t batch = static_cast<uint64_t>(data->numbers[kBatch]), steps = static_cast<uint64_t>(data->numbers[kMaxLength]) * batch;
-  uint64_t pseudo_layers = shape.layers * shape.directions;
-  uint64_t kept_units = rnn->numbers[kCell] == 2 ? 5 : rnn->numbers[kCell] == 3 ? 6 : 1;
-  const CudnnDescriptor *dropout = cudnn_descriptor(rnn->pointers[0], Kind::dropout);
-  bool drops = dropout != nullptr && dropout->reals[0] > 0;
-
-  uint64_t between = (shape.layers - 1) * shape.directions * shape.output;  // units of the layers' outputs but the last
-  uint64_t kept = (pseudo_layers * kept_units * shape.hidden + between) * shape.element;
-  if (drops) kept += between * (shape.element + 1);
-  uint64_t transposed = 0;
-  for (uint64_t i = 0; i < pseudo_layers; i++) transposed += matrices(*rnn, shape, i);
-  uint64_t work = (transposed + pseudo_layers * batch * (3 * shape.gates - 1) * shape.hidden) * shape.element;
-  if (!training) work += steps * shape.directions * shape.gates * shape.hidden * shape.element;
-  note_guess("LSTM, GRU and RNN: workspace and reserve by a rule that fits published figures of cuDNN 7, not from cuDNN");
-  if (workspace != nullptr) *workspace = static_cast<size_t>(work);
-  if (reserve != nullptr) *reserve = training ? static_cast<size_t>(steps * kept) : 0;
+  uint64_t batch = static_cast<uint64_t>(data->numbers[kBatch]), rows = static_cast<uint64_t>(data->numbers[kMaxLength]) * batch;
+  rnn_sizes(*rnn, mode == 1, rows, batch, workspace, reserve);  // CUDNN_FWD_MODE_TRAINING
   return kCudnnSuccess;
 }
