@@ -446,31 +446,6 @@ TEST(Cusparse, MatricesKeepTheirSizes) {
   EXPECT_EQ(call("cusparseSpMatGetSize", matrix, &rows, &columns, &elements), 3);
 }
 
-struct UniqueId {
-  char bytes[128];
-};
-
-TEST(Nccl, ARankAloneGathersItsOwnValues) {
-  UniqueId id{};
-  void *communicator = nullptr, *stream = nullptr;
-  ASSERT_EQ(call("ncclGetUniqueId", &id), 0);
-  ASSERT_EQ(call("ncclCommInitRank", &communicator, 4, id, 2), 0);
-  int ranks = 0, rank = 0;
-  EXPECT_EQ(call("ncclCommCount", communicator, &ranks), 0);
-  EXPECT_EQ(call("ncclCommUserRank", communicator, &rank), 0);
-  EXPECT_EQ(ranks, 4);
-  EXPECT_EQ(rank, 2);
-  float mine[2] = {1, 2}, all[8] = {}, scattered[2] = {};
-  EXPECT_EQ(call("ncclAllGather", static_cast<const void *>(mine), static_cast<void *>(all), size_t{2}, 7, communicator, stream), 0);
-  EXPECT_EQ(all[0], 1);
-  EXPECT_EQ(all[7], 2);
-  for (int i = 0; i < 8; i++) all[i] = static_cast<float>(i);
-  EXPECT_EQ(call("ncclReduceScatter", static_cast<const void *>(all), static_cast<void *>(scattered), size_t{2}, 7, 0, communicator, stream), 0);
-  EXPECT_EQ(scattered[0], 4);
-  EXPECT_EQ(call("ncclCommDestroy", communicator), 0);
-  EXPECT_EQ(call("ncclCommCount", communicator, &ranks), 4);
-}
-
 TEST(Cupti, ProfilersStartAndFindNothing) {
   void *subscriber = nullptr, *record = nullptr;
   EXPECT_EQ(call("cuptiSubscribe", &subscriber, static_cast<void *>(nullptr), static_cast<void *>(nullptr)), 0);

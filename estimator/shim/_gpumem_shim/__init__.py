@@ -10,3 +10,7 @@
 #   snapshot  PyTorch's own memory history, where it was asked for
 #   attribution  whose memory it is: modules, parameters, gradients, optimizer state
 #   tracer    the compiled tracer: values that come out as in a healthy run
+#   distributed    torch.distributed's rendezvous: the other ranks are here, or missing
+#   missing_ranks  answers for ranks that are not here
+#   ranks          which ranks are here; the end of all of them at the same step
+#   launchers      torchrun, accelerate launch, deepspeed

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-from . import attribution, loader, record, snapshot, tracer
+from . import attribution, loader, ranks, record, snapshot, tracer
 
 # A peak counts as risen when it has grown by this much since it last did: a list of losses must not look like a growing model.
 RISE_BYTES = 1 << 20
@@ -117,7 +117,8 @@ def _step(optimizer):
     if risen or _steps <= ALL_STEPS or _steps & (_steps - 1) == 0:
         record.write("step", n=_steps, devices=devices)
         tracer.mark_step(_steps)
-    if not risen and _may_end():
+    ready = not risen and _may_end()
+    if ranks.after_step(_steps, ready) if ranks.together() else ready:
         end(devices)
 
 
@@ -152,6 +153,10 @@ def end(devices):
         if "multiprocessing" in sys.modules:
             for child in sys.modules["multiprocessing"].active_children():
                 child.terminate()
+    except Exception:
+        pass
+    try:
+        ranks.ended(wait=True)
     except Exception:
         pass
     os._exit(0)
@@ -192,6 +197,7 @@ def _hook_exceptions():
 
 def _at_exit():
     try:
+        ranks.ended(wait=False)
         error = _error
         if error is None and getattr(sys, "last_value", None) is not None:
             error = ("%s: %s" % (type(sys.last_value).__name__, sys.last_value))[:600]
@@ -211,3 +217,4 @@ def _forget():
     _stepped.clear()
     _peaks.clear()
     _at_rise.clear()
+    ranks.forget()

@@ -1,64 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL without a network: this process is one rank, the others are not there. Runs in the job's processes.
-//
-// Communicators are made at once. Collectives of at most 64 KiB carry values, as if every rank had ours (so shape and
-// parameter checks agree); larger ones touch nothing. Operations complete when they are queued.
-#include <string.h>
+// NCCL without a network: its public functions. What its ranks hear of each other is in nccl.h, Note [Ranks].
+// Runs in the job's processes. Operations complete when they are queued.
+#include "estimator/virtual_gpu/libraries/nccl.h"
 
-#include "estimator/virtual_gpu/libraries/library.h"
+#include <stdlib.h>
+#include <string.h>
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
+using namespace gpumem::virtual_gpu::libraries::nccl;
 
 namespace {
 
-enum : int { kSuccess = 0, kUnhandledCudaError = 1, kSystemError = 2, kInvalidArgument = 4 };
-constexpr size_t kCarried = 64 * 1024;  // bytes of the whole result
-
 const char *const kSonames[] = {"libnccl.so.2", nullptr};
+constexpr char kMagic[] = "gpumem:";
+constexpr size_t kMagicSize = sizeof kMagic - 1;
 
-struct UniqueId {
-  char bytes[128];
-};
-enum Number { kRanks, kRank };
+__thread bool out_of_memory;  // the thread's last failure, for ncclGetLastError
 
-// ncclDataType_t, nccl.h.
-size_t bytes_of(int type) {
-  switch (type) {
-    case 0: case 1: case 10: case 11: return 1;
-    case 6: case 9: return 2;
-    case 4: case 5: case 8: return 8;
-    default: return 4;
-  }
+bool alone() {
+  const char *text = getenv("GPUMEM_ALONE");
+  return text != nullptr && text[0] != '\0' && strcmp(text, "0") != 0;
 }
 
-int make_communicator(void **out, int ranks, int rank) {
+// The name of the exchange in an id of ours; false where the id is somebody else's.
+bool exchange_id(const UniqueId &id, char *text) {
+  if (memcmp(id.bytes, kMagic, kMagicSize) != 0) return false;
+  size_t n = 0;
+  for (const char *at = id.bytes + kMagicSize; n + 1 < kIdSize && ((*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f')); at++) text[n++] = *at;
+  text[n] = '\0';
+  return n > 0;
+}
+
+// `id` nullptr: without the others.
+int make_communicator(void **out, int ranks, int rank, const char *id, bool all_here, int device) {
   if (out == nullptr || ranks < 1 || rank < 0 || rank >= ranks) return kInvalidArgument;
-  if (!ready() || !use_device(current_device())) return kUnhandledCudaError;
-  Handle *communicator = new_handle(kNccl);
-  if (communicator == nullptr) return kSystemError;
-  communicator->number[kRanks] = static_cast<uint64_t>(ranks);
-  communicator->number[kRank] = static_cast<uint64_t>(rank);
-  *out = communicator;
+  if (!ready()) return kUnhandledCudaError;
+  if (!use_device(device)) return out_of_memory = true, kUnhandledCudaError;
+  Handle *handle = new_handle(kNccl);
+  auto *communicator = static_cast<Communicator *>(allocate_zeroed(sizeof(Communicator)));
+  if (handle == nullptr || communicator == nullptr) return kSystemError;
+  handle->device = device;
+  handle->data = communicator;
+  communicator->handle = handle;
+  communicator->ranks = ranks;
+  communicator->rank = rank;
+  communicator->ranks_known = true;
+  communicator->device = device;
+  if (ranks > 1 && id != nullptr) {
+    strncpy(communicator->id, id, kIdSize - 1);
+    communicator->exchange = join_exchange(id, ranks, rank, all_here);
+    if (communicator->exchange == nullptr) note_guess("the other ranks of a communicator of NCCL did not come: this rank went on alone");
+  }
+  *out = handle;
   return kSuccess;
+}
+
+int init_rank(void **out, int ranks, const UniqueId &id, int rank) {
+  char text[kIdSize];
+  return make_communicator(out, ranks, rank, !alone() && exchange_id(id, text) ? text : nullptr, false, current_device());
 }
 
 int end_communicator(void *pointer) {
-  Handle *communicator = cast(pointer, kNccl);
+  Communicator *communicator = communicator_of(pointer);
   if (communicator == nullptr) return kInvalidArgument;
-  delete_handle(communicator);
+  if (communicator->exchange != nullptr) leave_exchange(communicator->exchange, communicator->rank);
+  release_buffers(communicator);
+  delete_handle(communicator->handle);
+  release_zeroed(communicator);
   return kSuccess;
 }
 
-// Small results take the values of `send`.
-void carry(void *receive, const void *send, size_t bytes) {
-  if (bytes <= kCarried && receive != nullptr && send != nullptr && receive != send) copy_contents(receive, send, bytes);
+int collective(What what, const void *send, void *receive, size_t count, int type, int reduction, int peer, void *pointer, Stream stream) {
+  Operation operation = {};
+  operation.what = what;
+  operation.communicator = communicator_of(pointer);
+  operation.send = send;
+  operation.receive = receive;
+  operation.count = count;
+  operation.type = type;
+  operation.reduction = reduction;
+  operation.peer = peer;
+  const int status = queue(operation, stream);
+  out_of_memory = status == kUnhandledCudaError;
+  return status;
 }
 
-Handle *queued(void *pointer, Stream stream) {
-  Handle *communicator = cast(pointer, kNccl);
-  if (communicator != nullptr) count_launch(stream);
-  return communicator;
+// The ranks of our color in the order of their keys, then of their old ranks. With the others here only.
+int split_for_real(Communicator *from, int color, int key, void **out) {
+  const size_t ranks = static_cast<size_t>(from->ranks);
+  const int32_t mine[2] = {color, key};
+  auto *all = static_cast<int32_t *>(allocate_zeroed(ranks * sizeof mine));
+  if (all == nullptr) return kSystemError;
+  gather_words(from, mine, all);
+  int size = 0, rank = 0;
+  for (int i = 0; i < from->ranks; i++) {
+    if (all[2 * i] != color) continue;
+    size++;
+    rank += i != from->rank && (all[2 * i + 1] < key || (all[2 * i + 1] == key && i < from->rank));
+  }
+  release_zeroed(all);
+  char id[kIdSize];
+  derive_exchange_id(id, from->id, ++from->derived << 32 | static_cast<uint32_t>(color));
+  if (color < 0) return *out = nullptr, kSuccess;
+  return make_communicator(out, size, rank, from->exchange != nullptr ? id : nullptr, false, from->device);
 }
 
 }  // namespace
@@ -72,7 +117,9 @@ GPUMEM_EXPORT int ncclGetVersion(int *version) {
 }
 GPUMEM_EXPORT int ncclGetUniqueId(UniqueId *id) {
   if (id == nullptr) return kInvalidArgument;
-  memset(id, 1, sizeof *id);
+  memset(id, 0, sizeof *id);
+  memcpy(id->bytes, kMagic, kMagicSize);
+  new_exchange_id(id->bytes + kMagicSize);
   return kSuccess;
 }
 GPUMEM_EXPORT const char *ncclGetErrorString(int result) {
@@ -80,142 +127,132 @@ GPUMEM_EXPORT const char *ncclGetErrorString(int result) {
                                        "invalid usage", "remote process exited or there was a network error", "NCCL operation in progress"};
   return result >= 0 && result < 8 ? kTexts[result] : "unknown result code";
 }
-GPUMEM_EXPORT const char *ncclGetLastError(void *) { return ""; }
+GPUMEM_EXPORT const char *ncclGetLastError(void *) { return out_of_memory ? "Cuda failure 2 'out of memory'" : ""; }
 GPUMEM_EXPORT void ncclResetDebugInit() {}
 
-GPUMEM_EXPORT int ncclCommInitRank(void **out, int ranks, UniqueId, int rank) { return make_communicator(out, ranks, rank); }
-GPUMEM_EXPORT int ncclCommInitRankConfig(void **out, int ranks, UniqueId, int rank, void *) { return make_communicator(out, ranks, rank); }
-GPUMEM_EXPORT int ncclCommInitRankScalable(void **out, int ranks, int rank, int, UniqueId *, void *) { return make_communicator(out, ranks, rank); }
-GPUMEM_EXPORT int ncclCommInitAll(void **out, int count, const int *) {
+GPUMEM_EXPORT int ncclCommInitRank(void **out, int ranks, UniqueId id, int rank) { return init_rank(out, ranks, id, rank); }
+GPUMEM_EXPORT int ncclCommInitRankConfig(void **out, int ranks, UniqueId id, int rank, void *) { return init_rank(out, ranks, id, rank); }
+GPUMEM_EXPORT int ncclCommInitRankScalable(void **out, int ranks, int rank, int count, UniqueId *ids, void *) {
+  if (count < 1 || ids == nullptr) return kInvalidArgument;
+  return init_rank(out, ranks, ids[0], rank);
+}
+GPUMEM_EXPORT int ncclCommInitAll(void **out, int count, const int *devices) {
+  if (out == nullptr || count < 1) return kInvalidArgument;
+  char id[kIdSize] = {};
+  new_exchange_id(id);
   for (int i = 0; i < count; i++) {
-    int status = make_communicator(out + i, count, i);
+    int status = make_communicator(out + i, count, i, id, true, devices != nullptr ? devices[i] : i);
     if (status != kSuccess) return status;
   }
   return kSuccess;
 }
-// How many ranks share our color is known to the others only: taken to be all. A rank without a color gets none.
-GPUMEM_EXPORT int ncclCommSplit(void *pointer, int color, int, void **out, void *) {
-  Handle *communicator = cast(pointer, kNccl);
+// How many ranks share our color is known to the others only. Where they are missing, the new communicator has as many
+// ranks as the old one and carries no values whose size depends on it. A rank without a color gets none.
+GPUMEM_EXPORT int ncclCommSplit(void *pointer, int color, int key, void **out, void *) {
+  Communicator *communicator = communicator_of(pointer);
   if (communicator == nullptr || out == nullptr) return kInvalidArgument;
+  if (communicator->exchange != nullptr) return split_for_real(communicator, color, key, out);
   if (color < 0) return *out = nullptr, kSuccess;
-  return make_communicator(out, static_cast<int>(communicator->number[kRanks]), static_cast<int>(communicator->number[kRank]));
+  int status = make_communicator(out, communicator->ranks, communicator->rank, nullptr, false, communicator->device);
+  if (status == kSuccess) communicator_of(*out)->ranks_known = communicator->ranks == 1;
+  return status;
 }
 GPUMEM_EXPORT int ncclCommShrink(void *pointer, int *excluded, int count, void **out, void *, int) {
-  Handle *communicator = cast(pointer, kNccl);
+  Communicator *communicator = communicator_of(pointer);
   if (communicator == nullptr || count < 0 || (count > 0 && excluded == nullptr)) return kInvalidArgument;
-  int rank = static_cast<int>(communicator->number[kRank]), below = 0;
-  for (int i = 0; i < count; i++) below += excluded[i] < rank;
-  return make_communicator(out, static_cast<int>(communicator->number[kRanks]) - count, rank - below);
+  int below = 0;
+  for (int i = 0; i < count; i++) below += excluded[i] < communicator->rank;
+  char id[kIdSize];
+  derive_exchange_id(id, communicator->id, ++communicator->derived << 32);
+  return make_communicator(out, communicator->ranks - count, communicator->rank - below, communicator->exchange != nullptr ? id : nullptr, false,
+                           communicator->device);
 }
 GPUMEM_EXPORT int ncclCommDestroy(void *pointer) { return end_communicator(pointer); }
 GPUMEM_EXPORT int ncclCommAbort(void *pointer) { return end_communicator(pointer); }
-GPUMEM_EXPORT int ncclCommFinalize(void *pointer) { return cast(pointer, kNccl) != nullptr ? kSuccess : kInvalidArgument; }
-GPUMEM_EXPORT int ncclCommRevoke(void *pointer, int) { return cast(pointer, kNccl) != nullptr ? kSuccess : kInvalidArgument; }
+GPUMEM_EXPORT int ncclCommFinalize(void *pointer) { return communicator_of(pointer) != nullptr ? kSuccess : kInvalidArgument; }
+GPUMEM_EXPORT int ncclCommRevoke(void *pointer, int) { return communicator_of(pointer) != nullptr ? kSuccess : kInvalidArgument; }
 GPUMEM_EXPORT int ncclCommGetAsyncError(void *pointer, int *error) {
-  if (cast(pointer, kNccl) == nullptr || error == nullptr) return kInvalidArgument;
+  if (communicator_of(pointer) == nullptr || error == nullptr) return kInvalidArgument;
   *error = kSuccess;
   return kSuccess;
 }
 #define QUESTION(name, answer)                                                \
   GPUMEM_EXPORT int name(void *pointer, int *value) {                         \
-    Handle *communicator = cast(pointer, kNccl);                              \
+    Communicator *communicator = communicator_of(pointer);                    \
     if (communicator == nullptr || value == nullptr) return kInvalidArgument; \
-    *value = static_cast<int>(answer);                                        \
+    *value = communicator->answer;                                            \
     return kSuccess;                                                          \
   }
-QUESTION(ncclCommCount, communicator->number[kRanks])
-QUESTION(ncclCommUserRank, communicator->number[kRank])
-QUESTION(ncclCommCuDevice, communicator->device)
+QUESTION(ncclCommCount, ranks)
+QUESTION(ncclCommUserRank, rank)
+QUESTION(ncclCommCuDevice, device)
 
 GPUMEM_EXPORT int ncclMemAlloc(void **pointer, size_t bytes) {
   if (pointer == nullptr) return kInvalidArgument;
   *pointer = allocate_device_memory(current_device(), bytes);
+  out_of_memory = *pointer == nullptr;
   return *pointer != nullptr ? kSuccess : kUnhandledCudaError;
 }
 GPUMEM_EXPORT int ncclMemFree(void *pointer) { return pointer == nullptr || free_device_memory(pointer) ? kSuccess : kInvalidArgument; }
 GPUMEM_EXPORT int ncclCommRegister(void *pointer, void *buffer, size_t, void **out) {
-  if (cast(pointer, kNccl) == nullptr || out == nullptr) return kInvalidArgument;
+  if (communicator_of(pointer) == nullptr || out == nullptr) return kInvalidArgument;
   *out = buffer;
   return kSuccess;
 }
-GPUMEM_EXPORT int ncclCommDeregister(void *pointer, void *) { return cast(pointer, kNccl) != nullptr ? kSuccess : kInvalidArgument; }
+GPUMEM_EXPORT int ncclCommDeregister(void *pointer, void *) { return communicator_of(pointer) != nullptr ? kSuccess : kInvalidArgument; }
 GPUMEM_EXPORT int ncclCommWindowRegister(void *pointer, void *buffer, size_t bytes, void **window, int) { return ncclCommRegister(pointer, buffer, bytes, window); }
-GPUMEM_EXPORT int ncclCommWindowDeregister(void *pointer, void *) { return cast(pointer, kNccl) != nullptr ? kSuccess : kInvalidArgument; }
-GPUMEM_EXPORT int ncclRedOpCreatePreMulSum(int *operation, void *, int, int, void *pointer) {
-  if (cast(pointer, kNccl) == nullptr || operation == nullptr) return kInvalidArgument;
-  *operation = 5;  // the first one after the built-in operations
+GPUMEM_EXPORT int ncclCommWindowDeregister(void *pointer, void *) { return communicator_of(pointer) != nullptr ? kSuccess : kInvalidArgument; }
+GPUMEM_EXPORT int ncclRedOpCreatePreMulSum(int *operation, void *scalar, int type, int, void *pointer) {
+  Communicator *communicator = communicator_of(pointer);
+  if (communicator == nullptr || operation == nullptr || scalar == nullptr) return kInvalidArgument;
+  constexpr int kMost = sizeof communicator->factors / sizeof communicator->factors[0];
+  char value[8] = {};
+  copy_contents(value, scalar, bytes_of(type));
+  const int number = communicator->reductions < kMost ? communicator->reductions++ : kMost - 1;
+  communicator->factors[number] = read_value(value, type);
+  *operation = kOwn + number;
   return kSuccess;
 }
-GPUMEM_EXPORT int ncclRedOpDestroy(int, void *pointer) { return cast(pointer, kNccl) != nullptr ? kSuccess : kInvalidArgument; }
-GPUMEM_EXPORT int ncclGroupStart() { return kSuccess; }
-GPUMEM_EXPORT int ncclGroupEnd() { return kSuccess; }
+GPUMEM_EXPORT int ncclRedOpDestroy(int operation, void *pointer) {
+  Communicator *communicator = communicator_of(pointer);
+  if (communicator == nullptr) return kInvalidArgument;
+  if (operation == kOwn + communicator->reductions - 1) communicator->reductions--;
+  return kSuccess;
+}
+GPUMEM_EXPORT int ncclGroupStart() { return begin_group(), kSuccess; }
+GPUMEM_EXPORT int ncclGroupEnd() { return end_group(); }
 GPUMEM_EXPORT int ncclGroupSimulateEnd(void *) { return kSuccess; }
 
-GPUMEM_EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type, int, void *pointer, Stream stream) {
-  if (queued(pointer, stream) == nullptr) return kInvalidArgument;
-  carry(receive, send, count * bytes_of(type));
-  return kSuccess;
+GPUMEM_EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type, int reduction, void *pointer, Stream stream) {
+  return collective(What::all_reduce, send, receive, count, type, reduction, 0, pointer, stream);
 }
-GPUMEM_EXPORT int ncclReduce(const void *send, void *receive, size_t count, int type, int, int root, void *pointer, Stream stream) {
-  Handle *communicator = queued(pointer, stream);
-  if (communicator == nullptr) return kInvalidArgument;
-  if (static_cast<uint64_t>(root) == communicator->number[kRank]) carry(receive, send, count * bytes_of(type));
-  return kSuccess;
+GPUMEM_EXPORT int ncclReduce(const void *send, void *receive, size_t count, int type, int reduction, int root, void *pointer, Stream stream) {
+  return collective(What::reduce, send, receive, count, type, reduction, root, pointer, stream);
 }
-// Another rank's broadcast leaves our buffer as it is: every rank has the same values.
 GPUMEM_EXPORT int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root, void *pointer, Stream stream) {
-  Handle *communicator = queued(pointer, stream);
-  if (communicator == nullptr) return kInvalidArgument;
-  if (static_cast<uint64_t>(root) == communicator->number[kRank]) carry(receive, send, count * bytes_of(type));
-  return kSuccess;
+  return collective(What::broadcast, send, receive, count, type, kSum, root, pointer, stream);
 }
-GPUMEM_EXPORT int ncclBcast(void *, size_t, int, int, void *pointer, Stream stream) { return queued(pointer, stream) != nullptr ? kSuccess : kInvalidArgument; }
+GPUMEM_EXPORT int ncclBcast(void *buffer, size_t count, int type, int root, void *pointer, Stream stream) {
+  return collective(What::broadcast, buffer, buffer, count, type, kSum, root, pointer, stream);
+}
 GPUMEM_EXPORT int ncclAllGather(const void *send, void *receive, size_t count, int type, void *pointer, Stream stream) {
-  Handle *communicator = queued(pointer, stream);
-  if (communicator == nullptr) return kInvalidArgument;
-  size_t bytes = count * bytes_of(type), ranks = static_cast<size_t>(communicator->number[kRanks]);
-  if (bytes == 0 || bytes * ranks > kCarried || send == nullptr || receive == nullptr) return kSuccess;
-  // Put together on the host first, so that all of the result is one piece of known contents.
-  char gathered[kCarried];
-  copy_contents(gathered, send, bytes);
-  for (size_t i = 1; i < ranks; i++) memcpy(gathered + i * bytes, gathered, bytes);
-  copy_contents(receive, gathered, bytes * ranks);
-  return kSuccess;
+  return collective(What::all_gather, send, receive, count, type, kSum, 0, pointer, stream);
 }
 GPUMEM_EXPORT int ncclGather(const void *send, void *receive, size_t count, int type, int root, void *pointer, Stream stream) {
-  Handle *communicator = cast(pointer, kNccl);
-  if (communicator == nullptr) return kInvalidArgument;
-  if (static_cast<uint64_t>(root) == communicator->number[kRank]) return ncclAllGather(send, receive, count, type, pointer, stream);
-  count_launch(stream);
-  return kSuccess;
+  return collective(What::gather, send, receive, count, type, kSum, root, pointer, stream);
 }
-GPUMEM_EXPORT int ncclReduceScatter(const void *send, void *receive, size_t count, int type, int, void *pointer, Stream stream) {
-  Handle *communicator = queued(pointer, stream);
-  if (communicator == nullptr || send == nullptr) return kInvalidArgument;
-  size_t bytes = count * bytes_of(type);
-  carry(receive, static_cast<const char *>(send) + bytes * communicator->number[kRank], bytes);
-  return kSuccess;
+GPUMEM_EXPORT int ncclReduceScatter(const void *send, void *receive, size_t count, int type, int reduction, void *pointer, Stream stream) {
+  return collective(What::reduce_scatter, send, receive, count, type, reduction, 0, pointer, stream);
 }
 GPUMEM_EXPORT int ncclScatter(const void *send, void *receive, size_t count, int type, int root, void *pointer, Stream stream) {
-  Handle *communicator = queued(pointer, stream);
-  if (communicator == nullptr) return kInvalidArgument;
-  size_t bytes = count * bytes_of(type);
-  if (static_cast<uint64_t>(root) == communicator->number[kRank] && send != nullptr)
-    carry(receive, static_cast<const char *>(send) + bytes * communicator->number[kRank], bytes);
-  return kSuccess;
+  return collective(What::scatter, send, receive, count, type, kSum, root, pointer, stream);
 }
 GPUMEM_EXPORT int ncclAlltoAll(const void *send, void *receive, size_t count, int type, void *pointer, Stream stream) {
-  Handle *communicator = queued(pointer, stream);
-  if (communicator == nullptr) return kInvalidArgument;
-  size_t bytes = count * bytes_of(type) * static_cast<size_t>(communicator->number[kRanks]);
-  carry(receive, send, bytes);
-  return kSuccess;
+  return collective(What::all_to_all, send, receive, count, type, kSum, 0, pointer, stream);
 }
-GPUMEM_EXPORT int ncclSend(const void *, size_t, int, int, void *pointer, Stream stream) { return queued(pointer, stream) != nullptr ? kSuccess : kInvalidArgument; }
-// What another rank would have sent reads as zero.
-GPUMEM_EXPORT int ncclRecv(void *receive, size_t count, int type, int, void *pointer, Stream stream) {
-  if (queued(pointer, stream) == nullptr) return kInvalidArgument;
-  size_t bytes = count * bytes_of(type);
-  if (bytes <= kCarried) zero_result(receive, bytes);
-  return kSuccess;
+GPUMEM_EXPORT int ncclSend(const void *send, size_t count, int type, int peer, void *pointer, Stream stream) {
+  return collective(What::send, send, nullptr, count, type, kSum, peer, pointer, stream);
+}
+GPUMEM_EXPORT int ncclRecv(void *receive, size_t count, int type, int peer, void *pointer, Stream stream) {
+  return collective(What::receive, nullptr, receive, count, type, kSum, peer, pointer, stream);
 }

@@ -20,7 +20,12 @@ virtual_gpu_library_sources = \
 	libraries/library.cpp \
 	libraries/library.h \
 	libraries/missing.cpp \
-	libraries/nccl.cpp
+	libraries/nccl.cpp \
+	libraries/nccl.h \
+	libraries/nccl_buffers.cpp \
+	libraries/nccl_exchange.cpp \
+	libraries/nccl_group.cpp \
+	libraries/nccl_values.cpp
 # End of virtual_gpu_library_sources
 
 virtual_gpu_library_names = \

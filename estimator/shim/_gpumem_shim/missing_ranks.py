@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a rank hears from others that are not there, above NCCL: the rendezvous store, collectives on the CPU (gloo), objects.
+#
+# Note [Missing ranks]
+# Every rank is taken to do and to hold what this one does: keys that another would have set are answered with our own value of
+# the same key, counters count for all, a gather is our own part N times, a sum N times our own value. What another would have
+# sent (recv) is unknown: tensors read as zero, an object is the last that we sent to anyone (a pipeline's shapes).
+# Device tensors take the same way inside the virtual GPU (libraries/nccl.h, Note [Ranks]), so that the buffers of
+# collectives are PyTorch's own. Ends of trouble (abort, dump and error keys) never come from who is not there.
+import copy
+import functools
+import re
+import threading
+
+_torch = None
+_dist = None
+_c10d = None          # torch.distributed.distributed_c10d
+_store = None         # one for the process: groups have prefixes of their own
+_last_sent = []
+
+
+def start(torch):
+    """Replaces what asks other ranks; call once, when the others are known to be missing."""
+    global _torch, _dist, _c10d
+    if _torch is not None:
+        return
+    import torch.distributed.distributed_c10d as c10d
+
+    _torch, _dist, _c10d = torch, torch.distributed, c10d
+    _answer_gloo()
+    if hasattr(c10d, "_get_split_source"):
+        c10d._get_split_source = lambda group: None  # a split says to nobody how many ranks it has
+    if hasattr(c10d, "_create_process_group_wrapper"):
+        c10d._create_process_group_wrapper = lambda wrapped_pg, *args, **kwargs: wrapped_pg
+    for name, function in list(globals().items()):
+        if name.startswith("on_"):
+            _replace(name[3:], function)
+
+
+def store(rank, world):
+    """The store that answers for the others."""
+    global _store
+    if _store is None:
+        _store = _make_store(rank, world)
+    return _store
+
+
+# --- The store ---
+
+# A 128-byte id of NCCL, should a missing rank have had to make it.
+_ID = b"\0" * 128
+_SIGNALS = re.compile("abort|dump|error|exception|timeout", re.IGNORECASE)
+
+
+def _make_store(rank, world):
+    class Store(_dist.Store):
+        """Keys that only the missing ranks would have set are there when they are asked for."""
+
+        def __init__(self):
+            super().__init__()
+            self.rank, self.world = rank, world
+            self.values, self.lock = {}, threading.RLock()
+
+        def set(self, key, value):
+            with self.lock:
+                self.values[_text(key)] = _bytes(value)
+
+        def get(self, key):
+            with self.lock:
+                key = _text(key)
+                if key in self.values:
+                    return self.values[key]
+                if _SIGNALS.search(key):
+                    raise RuntimeError("Wait timeout: %s (no rank has set it)" % key)
+                return self.answer(key)
+
+        def answer(self, key):
+            # "…/rank3" is what "…/rank0" is to us.
+            for number in re.finditer("[0-9]+", key):
+                ours = self.values.get(key[: number.start()] + str(self.rank) + key[number.end():])
+                if ours is not None:
+                    return ours
+            return _ID
+
+        def add(self, key, amount):
+            with self.lock:
+                key = _text(key)
+                value = int(self.values.get(key, b"0")) + amount * (self.world if amount > 0 else 1)
+                self.values[key] = str(value).encode()
+                return value
+
+        def compare_set(self, key, expected, desired):
+            with self.lock:
+                key = _text(key)
+                value = self.values.get(key)
+                if value is None and not expected or value == _bytes(expected):
+                    self.values[key] = value = _bytes(desired)
+                return value if value is not None else _bytes(expected)
+
+        def wait(self, keys, timeout=None):
+            with self.lock:
+                for key in keys:
+                    if _text(key) not in self.values and _SIGNALS.search(_text(key)):
+                        raise RuntimeError("Wait timeout: %s (no rank has set it)" % key)
+
+        def check(self, keys):
+            with self.lock:
+                return all(_text(key) in self.values for key in keys)
+
+        def delete_key(self, key):
+            with self.lock:
+                return self.values.pop(_text(key), None) is not None
+
+        def num_keys(self):
+            return len(self.values)
+
+        def list_keys(self):
+            with self.lock:
+                return list(self.values)
+
+        def append(self, key, value):
+            with self.lock:
+                self.values[_text(key)] = self.values.get(_text(key), b"") + _bytes(value)
+
+        def multi_get(self, keys):
+            return [self.get(key) for key in keys]
+
+        def multi_set(self, keys, values):
+            for key, value in zip(keys, values):
+                self.set(key, value)
+
+        def has_extended_api(self):
+            return True
+
+        def clone(self):
+            return self
+
+    return Store()
+
+
+def _text(key):
+    return key if isinstance(key, str) else bytes(key).decode("utf-8", "replace")
+
+
+def _bytes(value):
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+# --- Groups on the CPU ---
+
+
+def _answer_gloo():
+    from torch._C._distributed_c10d import FakeProcessGroup
+
+    real = getattr(_c10d, "ProcessGroupGloo", None)
+    if real is None:
+        return
+    # It has the device's interface and neither of these.
+    FakeProcessGroup._set_sequence_number_for_group = lambda self: None
+    FakeProcessGroup._get_sequence_number_for_group = lambda self: 0
+    make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
+
+    class Kind(type):
+        def __call__(cls, store, rank=0, size=1, *args, **kwargs):
+            return make(rank, size)
+
+        def __instancecheck__(cls, value):
+            return isinstance(value, (real, FakeProcessGroup))
+
+        def __getattr__(cls, name):
+            return getattr(real, name)
+
+    class ProcessGroupGloo(metaclass=Kind):
+        pass
+
+    _c10d.ProcessGroupGloo = ProcessGroupGloo
+
+
+class _Done:
+    """The work of an operation that is over."""
+
+    def __init__(self, value=None):
+        self.value = value
+
+    def wait(self, timeout=None):
+        return True
+
+    def is_completed(self):
+        return True
+
+    def is_success(self):
+        return True
+
+    def result(self):
+        return self.value
+
+    def get_future(self):
+        future = _torch.futures.Future()
+        future.set_result(self.value)
+        return future
+
+
+def _replace(name, function):
+    original = getattr(_c10d, name, None)
+    if original is None:
+        return
+    answer = functools.wraps(original)(functools.partial(function, original))
+    setattr(_c10d, name, answer)
+    if getattr(_dist, name, None) is original:
+        setattr(_dist, name, answer)
+
+
+def _bind(original, args, kwargs):
+    """The arguments by name, whatever this version calls them besides ours."""
+    import inspect
+
+    bound = inspect.signature(inspect.unwrap(original)).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _size(group):
+    return _dist.get_world_size(group)
+
+
+def _is_mine(given, group=None, by_group=None):
+    """Is that the rank of this process? In a group's own numbers where `by_group` is given."""
+    if by_group is not None:
+        return by_group == _dist.get_rank(group)
+    return given is None or given == _dist.get_rank()
+
+
+def _on_cpu(value):
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return isinstance(value, _torch.Tensor) and value.device.type == "cpu"
+
+
+def _outside(group):
+    return group is not None and group is getattr(_dist.GroupMember, "NON_GROUP_MEMBER", -100)
+
+
+def _is_sum(op):
+    return getattr(op, "op", op) in (_dist.ReduceOp.SUM,)
+
+
+def _reduced(tensor, op, group):
+    """What a reduction over equal tensors gives."""
+    if _is_sum(op):
+        return tensor * _size(group)
+    if getattr(op, "op", op) == _dist.ReduceOp.PRODUCT:
+        return tensor ** _size(group)
+    return tensor
+
+
+def _answered(name_of_tensor):
+    """For collectives whose tensors are on the CPU; all others go their own way."""
+
+    def decorate(function):
+        def on(original, *args, **kwargs):
+            given = _bind(original, args, kwargs)
+            if _outside(given.get("group")) or not _on_cpu(given[name_of_tensor]):
+                return original(*args, **kwargs)
+            with _torch.no_grad():
+                function(given)
+            return _Done(given[name_of_tensor]) if given.get("async_op") else None
+
+        return on
+
+    return decorate
+
+
+@_answered("tensor")
+def on_all_reduce(given):
+    given["tensor"].copy_(_reduced(given["tensor"], given["op"], given["group"]))
+
+
+@_answered("tensor")
+def on_reduce(given):
+    if _is_mine(given.get("dst"), given["group"], given.get("group_dst")):
+        given["tensor"].copy_(_reduced(given["tensor"], given["op"], given["group"]))
+
+
+@_answered("tensor")
+def on_broadcast(given):
+    pass  # every rank has the same
+
+
+@_answered("tensor")
+def on_all_gather(given):
+    for out in given["tensor_list"]:
+        out.copy_(given["tensor"])
+
+
+@_answered("input_tensor")
+def on_all_gather_into_tensor(given):
+    for part in given["output_tensor"].view(-1).chunk(_size(given["group"])):
+        part.copy_(given["input_tensor"].reshape(-1))
+
+
+@_answered("tensor")
+def on_gather(given):
+    for out in given.get("gather_list") or ():
+        out.copy_(given["tensor"])
+
+
+@_answered("tensor")
+def on_scatter(given):
+    parts = given.get("scatter_list")
+    if parts:
+        given["tensor"].copy_(parts[_dist.get_rank(given["group"])])
+
+
+@_answered("output")
+def on_reduce_scatter(given):
+    given["output"].copy_(_reduced(given["input_list"][_dist.get_rank(given["group"])], given["op"], given["group"]))
+
+
+@_answered("output")
+def on_reduce_scatter_tensor(given):
+    mine = given["input"].reshape(-1).chunk(_size(given["group"]))[_dist.get_rank(given["group"])]
+    given["output"].view(-1).copy_(_reduced(mine, given["op"], given["group"]))
+
+
+@_answered("output")
+def on_all_to_all_single(given):
+    out, sent = given["output"].view(-1), given["input"].reshape(-1)
+    many = min(out.numel(), sent.numel())
+    out[:many] = sent[:many]
+
+
+@_answered("output_tensor_list")
+def on_all_to_all(given):
+    for out, sent in zip(given["output_tensor_list"], given["input_tensor_list"]):
+        if out.shape == sent.shape:
+            out.copy_(sent)
+        else:
+            out.zero_()
+
+
+def on_send(original, tensor, *args, **kwargs):
+    return None if _on_cpu(tensor) else original(tensor, *args, **kwargs)
+
+
+def on_isend(original, tensor, *args, **kwargs):
+    return _Done(tensor) if _on_cpu(tensor) else original(tensor, *args, **kwargs)
+
+
+def on_recv(original, tensor, src=None, *args, **kwargs):
+    if not _on_cpu(tensor):
+        return original(tensor, src, *args, **kwargs)
+    tensor.zero_()
+    return src if src is not None else (_dist.get_rank() + 1) % _size(None)
+
+
+def on_irecv(original, tensor, *args, **kwargs):
+    if not _on_cpu(tensor):
+        return original(tensor, *args, **kwargs)
+    tensor.zero_()
+    return _Done(tensor)
+
+
+def on_monitored_barrier(original, *args, **kwargs):
+    return None
+
+
+# --- Objects: the device's part is done as ever, for the memory it takes; what comes of it is ours. ---
+
+
+def _try(original, args, kwargs):
+    try:
+        original(*args, **kwargs)
+    except _torch.cuda.OutOfMemoryError:
+        raise
+    except Exception:  # bytes that nobody sent make no object
+        pass
+
+
+def _fill(objects, own, group):
+    mine = _dist.get_rank(group)
+    for i in range(len(objects)):
+        objects[i] = own if i == mine else copy.deepcopy(own)
+
+
+def on_all_gather_object(original, *args, **kwargs):
+    given = _bind(original, args, kwargs)
+    if _outside(given.get("group")):
+        return None
+    _try(original, args, kwargs)
+    _fill(given["object_list"], given["obj"], given.get("group"))
+
+
+def on_gather_object(original, *args, **kwargs):
+    given = _bind(original, args, kwargs)
+    if _outside(given.get("group")):
+        return None
+    _try(original, args, kwargs)
+    if given.get("object_gather_list") is not None:
+        _fill(given["object_gather_list"], given["obj"], given.get("group"))
+
+
+def on_broadcast_object_list(original, *args, **kwargs):
+    given = _bind(original, args, kwargs)
+    if _is_mine(given.get("src"), given.get("group"), given.get("group_src")):
+        kept = list(given["object_list"])
+        _try(original, args, kwargs)
+        given["object_list"][:] = kept
+
+
+def on_scatter_object_list(original, *args, **kwargs):
+    given = _bind(original, args, kwargs)
+    mine, parts = _dist.get_rank(given.get("group")), given.get("scatter_object_input_list")
+    if parts and mine >= 0:
+        _try(original, args, kwargs)
+        given["scatter_object_output_list"][0] = parts[mine]
+
+
+def on_send_object_list(original, *args, **kwargs):
+    _last_sent[:] = [list(_bind(original, args, kwargs)["object_list"])]
+    _try(original, args, kwargs)
+
+
+def on_recv_object_list(original, *args, **kwargs):
+    given = _bind(original, args, kwargs)
+    objects = given["object_list"]
+    for i, known in enumerate((_last_sent or [[]])[0][: len(objects)]):
+        objects[i] = copy.deepcopy(known)
+    return given.get("src") if given.get("src") is not None else (_dist.get_rank() + 1) % _size(None)
