@@ -6,6 +6,7 @@
 #include "cpu_run.cpp"
 #include "fallback.cpp"
 #include "interface.cpp"
+#include "older_kernels.cpp"
 #include "operators.cpp"
 #include "storage_states.cpp"
 #include "value_sizes.cpp"

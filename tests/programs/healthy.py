@@ -28,7 +28,7 @@ def finite(name, value):
 # Mixed precision, gradients scaled and clipped
 model = torchvision.models.resnet18().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-scaler = torch.amp.GradScaler("cuda", growth_interval=4)
+scaler = torch.cuda.amp.GradScaler(growth_interval=4)
 images, labels = torch.zeros(8, 3, 64, 64), torch.randint(0, 1000, (8,))
 scales = []
 for step in range(8):
