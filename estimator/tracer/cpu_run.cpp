@@ -78,25 +78,10 @@ CpuRun::CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first)
   };
   arguments_.reserve(stack.size() - first);
   for (size_t i = first; i < stack.size(); i++) {
-    const c10::IValue& v = stack[i];
-    if (v.isTensor()) {
-      arguments_.emplace_back(convert(v.toTensor()));
-    } else if (v.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& t : v.toListRef()) list.push_back(convert(t.toTensor()));
-      arguments_.emplace_back(std::move(list));
-    } else if (v.isOptionalTensorList()) {
-      using OptionalTensor = decltype(v.toOptionalTensorVector())::value_type;  // c10's own optional before 2.4
-      c10::List<OptionalTensor> list;
-      for (const c10::IValue& t : v.toListRef()) list.push_back(t.isTensor() ? OptionalTensor(convert(t.toTensor())) : OptionalTensor());
-      arguments_.emplace_back(std::move(list));
-    } else if (v.isDevice()) {
-      arguments_.emplace_back(c10::Device(c10::kCPU));
-    } else if (static_cast<int>(i - first) == op.generator) {
+    if (static_cast<int>(i - first) == op.generator)
       arguments_.emplace_back(private_generator());
-    } else {
-      arguments_.push_back(v);
-    }
+    else
+      arguments_.push_back(with_tensors(stack[i], convert, c10::Device(c10::kCPU)));
   }
 }
 

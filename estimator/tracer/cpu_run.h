@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <optional>
 #include <vector>
 
 namespace gpumem::tracer {
@@ -21,6 +22,26 @@ void each_tensor(const c10::IValue& value, Visit&& visit) {
     for (const c10::IValue& element : value.toListRef())
       if (element.isTensor() && element.toTensor().defined()) visit(element.toTensor());
   }
+}
+
+// A copy of the value with each of its tensors replaced by what `change` makes of it, and a device by `device` where given.
+template <typename Change>
+c10::IValue with_tensors(const c10::IValue& v, Change&& change, std::optional<c10::Device> device) {
+  if (v.isTensor()) return v.toTensor().defined() ? at::Tensor(change(v.toTensor())) : v.toTensor();
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& t : v.toListRef()) list.push_back(t.toTensor().defined() ? at::Tensor(change(t.toTensor())) : t.toTensor());
+    return list;
+  }
+  if (v.isOptionalTensorList()) {
+    using OptionalTensor = decltype(v.toOptionalTensorVector())::value_type;  // c10's own optional before 2.4
+    c10::List<OptionalTensor> list;
+    for (const c10::IValue& t : v.toListRef())
+      list.push_back(t.isTensor() ? OptionalTensor(t.toTensor().defined() ? at::Tensor(change(t.toTensor())) : t.toTensor()) : OptionalTensor());
+    return list;
+  }
+  if (v.isDevice() && device) return *device;
+  return v;
 }
 
 // A CPU tensor over the same bytes as a device tensor, with the same sizes and strides. Does not own the bytes.

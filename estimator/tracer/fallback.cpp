@@ -2,10 +2,11 @@
 // The boxed fallback: every operator of a probe's Python passes here once, on every followed thread, and is redispatched to
 // its device kernel unchanged; then small operations really run, on the CPU, over the same addresses.
 
-#include "cpu_fills.h"
 #include "cpu_run.h"
 #include "current.h"
 #include "dispatch_key.h"
+#include "generator_skips.h"
+#include "lazy_host.h"
 #include "storage_states.h"
 #include "value_sizes.h"
 
@@ -170,13 +171,14 @@ void follow_copy(const c10::OperatorHandle& handle, c10::DispatchKeySet rest, St
   if (from.is_cuda()) {
     state = state_of(from);
     if (state != State::unknown) source = alias_on_cpu(from);
-  } else if (is_small(from)) {
-    state = State::exact;
+  } else if (from.nbytes() <= limit_bytes(from)) {
+    state = compute_lazy(from) ? State::exact : State::unknown;
   }
   // Small contents travel whatever their route on the device: pinned, converted, transposed.
   bool known = state != State::unknown && (!to.is_cuda() || is_small(to));
   if (known && from.is_cuda() && to.is_cuda() && storage_of(from) == storage_of(to)) known = false;
   handle.redispatchBoxed(rest, stack);
+  if (!to.is_cuda()) copied_to_host(to, known);
   if (known && copy_on_host(to.is_cuda() ? alias_on_cpu(to) : to, source)) {
     mark_written(to, state == State::blank ? State::plausible : state, true);
   } else if (to.is_cuda() && is_small(to)) {
@@ -230,6 +232,24 @@ void follow_size(const c10::OperatorHandle& handle, Operator& op, Stack* stack, 
   answer_size(op, *stack, first, nullptr);
 }
 
+bool has_device_argument(const Stack& stack, size_t first) {
+  for (size_t i = first; i < stack.size(); i++)
+    if (stack[i].isDevice() && stack[i].toDevice().is_cuda()) return true;
+  return false;
+}
+
+// No tensor is on the device: what the program computes on the CPU is real, or lazy.
+void follow_on_host(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first) {
+  bool plain = true;
+  for (size_t i = first; i < stack->size() && plain; i++) each_tensor((*stack)[i], [&](const at::Tensor& t) { plain = plain && is_plain(t); });
+  if (plain && answer_lazily(handle, op, *stack, first)) return;
+  if (op.generator >= 0) {
+    const c10::IValue& generator = (*stack)[first + op.generator];
+    settle_generator(generator.isGenerator() ? generator.toGenerator() : at::Generator());
+  }
+  handle.redispatchBoxed(rest, stack);
+}
+
 void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
   if (handed_on(handle, keys, stack)) return;
   const c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFollowKey);
@@ -239,16 +259,14 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
   if (op.kind == Kind::passes || keys.has_any(kNotPlain)) return handle.redispatchBoxed(rest, stack);
   const size_t first = stack->size() - handle.schema().arguments().size();
   const bool on_device = keys.has_backend(c10::BackendComponent::CUDABit);
-  if (!on_device && stack->size() > first && (*stack)[first].isTensor() && (*stack)[first].toTensor().defined()) {
-    if (skip_cpu_fill(op, *stack, first)) return;
-    return handle.redispatchBoxed(rest, stack);
+  if (!on_device && (keys.has_backend(c10::BackendComponent::CPUBit) || (op.generator >= 0 && !has_device_argument(*stack, first)))) {
+    return follow_on_host(handle, op, rest, stack, first);
   }
   const Inputs in = look_at(op, *stack, first);
   if (in.untouched || !in.device) return handle.redispatchBoxed(rest, stack);
 
   switch (op.kind) {
     case Kind::leaf:
-    case Kind::adjusts:
     case Kind::fills_randomly: return follow_leaf(handle, op, rest, stack, first, in);
     case Kind::copies: return follow_copy(handle, rest, stack, first);
     case Kind::reads_scalar: return follow_scalar(handle, op, rest, stack, first);

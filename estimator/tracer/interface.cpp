@@ -8,11 +8,13 @@
 //   gpumem_tracer_record(dir, why, n)      writes allocator events to the record; 0 on success, else why
 //   gpumem_tracer_mark_step(k)             an optimizer step, among the events
 //   gpumem_tracer_guesses(text, n)         JSON array of what was guessed; returns the bytes it needs, with its final zero
+//   gpumem_tracer_compute(address)         the CPU storage at that address is about to be read by other means than operators
 //   gpumem_tracer_counts(run, not_run)     operators that really ran, and that did not
 
 #include "allocator_events.h"
 #include "current.h"
 #include "dispatch_key.h"
+#include "lazy_host.h"
 #include "operators.h"
 #include "storage_states.h"
 
@@ -68,3 +70,6 @@ GPUMEM_EXPORT void gpumem_tracer_counts(uint64_t* run, uint64_t* not_run) {
   *run = gpumem::tracer::count_run();
   *not_run = gpumem::tracer::count_not_run();
 }
+
+// Before something reads a CPU tensor's bytes past the dispatcher: computes them if they were put off.
+GPUMEM_EXPORT void gpumem_tracer_compute(const void* storage_address) { gpumem::tracer::compute_lazy_at(storage_address); }

@@ -14,8 +14,6 @@ using Names = std::unordered_set<std::string_view>;
 
 const Names kAllocates = {"empty", "empty_strided"};
 const Names kRandomFills = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "geometric_"};
-// What initialisers do to a random fill: scale, shift, erfinv_ and clamp_ of trunc_normal_.
-const Names kAdjusts = {"mul_", "add_", "sub_", "div_", "erfinv_", "clamp_", "clamp_min_", "clamp_max_", "neg_", "abs_", "copysign_"};
 // Writes in the schema that change no element.
 const Names kPasses = {"record_stream", "requires_grad_", "set_", "detach_", "_pin_memory", "is_pinned", "_assert_async", "_assert_tensor_metadata"};
 const Names kSizesByValue = {"nonzero", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"};
@@ -50,7 +48,6 @@ Kind kind_of(const c10::OperatorHandle& handle, std::string_view space, std::str
   if (base == "_amp_foreach_non_finite_check_and_unscale_") return Kind::assumes_finite;
   if (kSizesByValue.count(base) && schema.overload_name().find("out") == std::string::npos) return Kind::sizes_by_value;
   if (kRandomFills.count(base)) return Kind::fills_randomly;
-  if (kAdjusts.count(base)) return Kind::adjusts;
   bool only_views = op.returns > 0 && !op.writes;
   for (size_t i = 0; i < op.returns; i++)
     if (!(op.view_returns >> i & 1)) only_views = false;
@@ -81,6 +78,7 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
   for (size_t i = 0; i < returns.size() && i < 64; i++)
     if (returns[i].alias_info() && has_tensor(returns[i].type())) op.view_returns |= uint64_t{1} << i;
   op.kind = kind_of(handle, space, base, op);
+  op.is_zero = base == "zero_" || base == "fill_";
   op.is_all = base == "all";
   op.runs_on_cpu = space == "aten" && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
@@ -96,7 +94,8 @@ std::vector<const Operator*>& numbered() {
   return *operators;
 }
 
-const char* kGuessNames[] = {"scalar", "size", "finite"};
+const char* kGuessNames[kGuesses] = {"scalar", "size", "finite", "host"};
+std::atomic<uint64_t> lost{0};
 
 }  // namespace
 
@@ -132,11 +131,14 @@ std::string operator_name(uint16_t number) {
 
 void count_guess(Operator& op, Guess guess) { op.guesses[static_cast<size_t>(guess)].fetch_add(1, std::memory_order_relaxed); }
 
+void count_lost() { lost.fetch_add(1, std::memory_order_relaxed); }
+
 std::string guesses_as_json() {
   std::string text;
+  if (uint64_t count = lost.load()) text = "{\"op\":\"random values\",\"kind\":\"host\",\"count\":" + std::to_string(count) + "}";
   std::lock_guard<std::mutex> hold(operators_mutex());
   for (const auto& [schema, op] : registry())
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < kGuesses; i++)
       if (uint64_t count = op->guesses[i].load())
         text += std::string(text.empty() ? "" : ",") + "{\"op\":\"" + op->name + "\",\"kind\":\"" + kGuessNames[i] + "\",\"count\":" + std::to_string(count) + "}";
   return "[" + text + "]";

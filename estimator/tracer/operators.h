@@ -24,13 +24,14 @@ enum class Kind : uint8_t {
   reads_scalar,     // _local_scalar_dense: .item()
   assumes_finite,   // GradScaler's check of gradients: a healthy run's are finite
   sizes_by_value,   // nonzero, unique: the output's size depends on values (value_sizes.h)
-  fills_randomly,   // normal_, uniform_ …: skipped on large CPU tensors (cpu_fills.h)
-  adjusts,          // mul_, add_, erfinv_ …: leaf, and skipped on a CPU tensor whose random fill was skipped
+  fills_randomly,   // normal_, uniform_ …: put off on large CPU tensors (lazy_host.h)
   collective,       // c10d: what arrives is the virtual GPU's business
 };
 
 // How much the answer to a data-dependent question matters for memory.
-enum class Guess : uint8_t { scalar, size, finite };
+// `host`: on the CPU, of tensors too large to be computed (lazy_host.h).
+enum class Guess : uint8_t { scalar, size, finite, host };
+constexpr size_t kGuesses = 4;
 
 struct Operator {
   const void* schema = nullptr;
@@ -40,13 +41,14 @@ struct Operator {
   uint32_t arguments = 0, returns = 0;
   bool writes = false;           // any argument is written
   bool runs_on_cpu = false;      // its CPU kernel may stand in for the CUDA kernel
+  bool is_zero = false;          // may be a fill with zeros
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
   int generator = -1;            // index of its Generator argument
   uint64_t written = 0;          // arguments that are written, by bit
   uint64_t write_only = 0;       // of those: not read before
   uint64_t view_returns = 0;     // returns that alias an argument, by bit
   std::atomic<uint32_t> cpu_failures{0};
-  std::atomic<uint64_t> guesses[3] = {};  // by Guess
+  std::atomic<uint64_t> guesses[kGuesses] = {};  // by Guess
 };
 
 // Thread-safe; the answer lives for ever.
@@ -59,7 +61,9 @@ std::string operator_name(uint16_t number);
 std::mutex& operators_mutex();
 
 void count_guess(Operator& op, Guess guess);
-// A JSON array of {"op", "kind": "scalar" | "size" | "finite", "count"}, for every operator whose values were guessed.
+// Values of a large CPU tensor that nobody knew were made up.
+void count_lost();
+// A JSON array of {"op", "kind": "scalar" | "size" | "finite" | "host", "count"}, for every operator whose values were guessed.
 std::string guesses_as_json();
 
 }  // namespace gpumem::tracer

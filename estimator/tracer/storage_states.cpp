@@ -3,8 +3,11 @@
 
 #include "storage_states.h"
 
+#include "generator_skips.h"
+#include "lazy_host.h"
 #include "operators.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <mutex>
@@ -62,34 +65,45 @@ Table& device_table() {
   static auto* table = new Table;
   return *table;
 }
-Table& fill_table() {
-  static auto* table = new Table;
-  return *table;
-}
 
 void unlock_all() {
-  fill_table().mutex().unlock();
+  generator_skips_mutex().unlock();
+  lazy_mutex().unlock();
   device_table().mutex().unlock();
   operators_mutex().unlock();
 }
 
 }  // namespace
 
-State state_of(const at::Tensor& t) { return is_small(t) ? device_table().find(storage_of(t)) : State::unknown; }
+namespace {
+// Memory that another process shares with this one (CUDA IPC) has its small bytes: virtual_gpu/device/shared.h. A virtual
+// GPU says so to an attribute that CUDA does not have.
+bool is_shared(const at::Tensor& t) {
+  using Function = int (*)(void*, int, uint64_t);
+  static const auto attribute = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "cuPointerGetAttribute"));
+  constexpr int kIsShared = -0x6770;
+  unsigned shared = 0;
+  return attribute != nullptr && t.is_cuda() && attribute(&shared, kIsShared, reinterpret_cast<uint64_t>(bytes_of(t))) == 0 && shared != 0;
+}
+}  // namespace
+
+State state_of(const at::Tensor& t) {
+  if (!is_small(t)) return State::unknown;
+  const State known = device_table().find(storage_of(t));
+  return known == State::unknown && is_shared(t) ? State::exact : known;
+}
 
 void set_state(const at::Tensor& t, State state) {
   if (is_small(t)) device_table().put(t, state);
 }
-
-bool is_skipped_fill(const at::Tensor& t) { return fill_table().find(storage_of(t)) != State::unknown; }
-void set_skipped_fill(const at::Tensor& t, bool skipped) { fill_table().put(t, skipped ? State::plausible : State::unknown); }
 
 void survive_fork() {
   pthread_atfork(
       [] {
         operators_mutex().lock();
         device_table().mutex().lock();
-        fill_table().mutex().lock();
+        lazy_mutex().lock();
+        generator_skips_mutex().lock();
       },
       unlock_all, unlock_all);
 }

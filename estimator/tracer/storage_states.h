@@ -44,10 +44,6 @@ inline bool covers_storage(const at::Tensor& t) { return t.numel() * t.itemsize(
 State state_of(const at::Tensor& t);
 void set_state(const at::Tensor& t, State state);
 
-// CPU storages whose random fill was skipped (see cpu_fills.h): their values are of no interest to anyone.
-bool is_skipped_fill(const at::Tensor& t);
-void set_skipped_fill(const at::Tensor& t, bool skipped);
-
 // Makes the tables usable in a child after fork() of a process with other threads. Call once.
 void survive_fork();
 

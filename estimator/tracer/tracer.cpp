@@ -2,10 +2,13 @@
 // The tracer as one translation unit: torch's headers are read once, so that it compiles in seconds in a job's environment.
 
 #include "allocator_events.cpp"
-#include "cpu_fills.cpp"
 #include "cpu_run.cpp"
 #include "fallback.cpp"
+#include "generator_skips.cpp"
+#include "host_memory.cpp"
 #include "interface.cpp"
+#include "lazy_host.cpp"
+#include "lazy_recipes.cpp"
 #include "older_kernels.cpp"
 #include "operators.cpp"
 #include "storage_states.cpp"

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages of large host tensors: giving them back, and what maps them. Runs inside the job's Python, in probes only.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace gpumem::tracer {
+
+// Makes a contiguous tensor's bytes read as zero, giving whole pages back to the host. False where the memory is not the
+// plain heap's (pinned, shared, mapped, somebody else's), which must not be touched so: nothing was changed then.
+bool make_zero(const at::Tensor& t);
+
+// Whether these bytes are a private mapping of a file (safetensors, torch.load(mmap=True), numpy.memmap).
+bool is_file_mapped(const c10::DataPtr& storage, const void* address);
+
+// Whether samples of the tensor's bytes are all zero.
+bool reads_as_zero(const at::Tensor& t);
+
+}  // namespace gpumem::tracer
