@@ -25,6 +25,7 @@ struct Invocation {
 };
 
 void add_estimate_command(CLI::App& app, Invocation& invocation);
+void add_explain_command(CLI::App& app, Invocation& invocation);
 void add_gpus_command(CLI::App& app, Invocation& invocation);
 void add_history_command(CLI::App& app, Invocation& invocation);
 void add_show_command(CLI::App& app, Invocation& invocation);

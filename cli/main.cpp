@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
     return "gpumem: " + std::string(error.what()) + "\nTry '" + failed->get_name() + " --help'.\n";
   });
   add_estimate_command(app, invocation);
+  add_explain_command(app, invocation);
   add_gpus_command(app, invocation);
   add_history_command(app, invocation);
   add_show_command(app, invocation);
