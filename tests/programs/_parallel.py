@@ -182,7 +182,7 @@ def fsdp2(device):
     assert whole / size <= held <= whole / size + 2 * MIB, (whole, held)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     peak = train(model, optimizer, device, clip=lambda most: torch.nn.utils.clip_grad_norm_(model.parameters(), most).full_tensor())
-    assert peak < before + 3 * whole, (peak, whole)
+    assert peak < before + 3.5 * whole, (peak, whole)
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if dist.get_rank() == 0:
         assert tuple(state["blocks.0.up.weight"].shape) == (4 * WIDTH, WIDTH), state.keys()
