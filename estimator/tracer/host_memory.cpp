@@ -7,14 +7,20 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 namespace gpumem::tracer {
 namespace {
+
+bool maps_file(const void* address);
 
 bool is_plain_heap(const c10::DataPtr& memory) { return memory.get_deleter() == c10::GetDefaultCPUAllocator()->raw_deleter(); }
 
@@ -34,7 +40,58 @@ bool make_zero(const at::Tensor& t) {
 }
 
 bool is_file_mapped(const c10::DataPtr& storage, const void* address) {
-  if (is_plain_heap(storage)) return false;
+  return !is_plain_heap(storage) && maps_file(address);
+}
+
+// A page is untouched where the page table has no entry: bits 63 (present) and 62 (swapped) of /proc/self/pagemap.
+bool write_sparse(int file, const char* bytes, size_t size) {
+  constexpr size_t kPage = 4096, kChunkPages = 16384;
+  constexpr uint64_t kTouched = uint64_t{3} << 62;
+  static const std::vector<char> zeros(kPage, 0);
+  int map = maps_file(bytes) ? -1 : ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  std::vector<uint64_t> entries(kChunkPages);
+  bool good = true;
+  for (size_t done = 0; good && done < size;) {
+    const char* at = bytes + done;
+    const uintptr_t page = reinterpret_cast<uintptr_t>(at) / kPage;
+    size_t span = std::min(size - done, kChunkPages * kPage - reinterpret_cast<uintptr_t>(at) % kPage);
+    const size_t pages = (reinterpret_cast<uintptr_t>(at) + span - 1) / kPage - page + 1;
+    const bool known = map >= 0 && ::pread(map, entries.data(), pages * 8, page * 8) == static_cast<ssize_t>(pages * 8);
+    auto is_hole = [&](size_t p) {
+      if (!known) return false;
+      if (!(entries[p] & kTouched)) return true;
+      const char* start = reinterpret_cast<const char*>((page + p) * kPage);  // read, not written: the kernel's zero page
+      return start >= bytes && start + kPage <= bytes + size && std::memcmp(start, zeros.data(), kPage) == 0;
+    };
+    for (size_t p = 0; good && p < pages;) {
+      const bool hole = is_hole(p);
+      size_t to = p + 1;
+      while (to < pages && is_hole(to) == hole) to++;
+      const char* start = std::max(at, reinterpret_cast<const char*>((page + p) * kPage));
+      const char* end = std::min(at + span, reinterpret_cast<const char*>((page + to) * kPage));
+      if (hole) {
+        good = ::lseek(file, end - start, SEEK_CUR) >= 0;
+      } else {
+        while (good && start < end) {
+          const ssize_t n = ::write(file, start, end - start);
+          if (n > 0) start += n;
+          else good = n < 0 && errno == EINTR;
+        }
+      }
+      p = to;
+    }
+    done += span;
+  }
+  if (map >= 0) ::close(map);
+  // A hole at the end makes no file longer.
+  const off_t position = good ? ::lseek(file, 0, SEEK_CUR) : -1;
+  if (position >= 0 && ::lseek(file, 0, SEEK_END) < position) good = ::ftruncate(file, position) == 0;
+  if (position >= 0) ::lseek(file, position, SEEK_SET);
+  return good;
+}
+
+namespace {
+bool maps_file(const void* address) {
   FILE* maps = std::fopen("/proc/self/maps", "re");
   if (!maps) return false;
   unsigned long start = 0, end = 0, inode = 0;
@@ -49,6 +106,7 @@ bool is_file_mapped(const c10::DataPtr& storage, const void* address) {
   std::fclose(maps);
   return found;
 }
+}  // namespace
 
 bool reads_as_zero(const at::Tensor& t) {
   constexpr size_t kSamples = 64;

@@ -13,6 +13,9 @@ bool make_zero(const at::Tensor& t);
 // Whether these bytes are a private mapping of a file (safetensors, torch.load(mmap=True), numpy.memmap).
 bool is_file_mapped(const c10::DataPtr& storage, const void* address);
 
+// Writes bytes at a file's position and moves it past them; pages that nobody has touched become holes. False: errno says why.
+bool write_sparse(int file, const char* bytes, size_t size);
+
 // Whether samples of the tensor's bytes are all zero.
 bool reads_as_zero(const at::Tensor& t);
 

@@ -9,17 +9,22 @@
 //   gpumem_tracer_mark_step(k)             an optimizer step, among the events
 //   gpumem_tracer_guesses(text, n)         JSON array of what was guessed; returns the bytes it needs, with its final zero
 //   gpumem_tracer_compute(address)         the CPU storage at that address is about to be read by other means than operators
+//   gpumem_tracer_lazy()                   1 where any CPU tensor was ever put off
+//   gpumem_tracer_write(file, bytes, n)    writes memory to a file; what nobody has touched becomes holes. 0, or an error number
 //   gpumem_tracer_counts(run, not_run)     operators that really ran, and that did not
 
 #include "allocator_events.h"
 #include "current.h"
 #include "dispatch_key.h"
+#include "host_memory.h"
 #include "lazy_host.h"
+#include "lazy_recipes.h"
 #include "operators.h"
 #include "storage_states.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace gpumem::tracer {
@@ -73,3 +78,9 @@ GPUMEM_EXPORT void gpumem_tracer_counts(uint64_t* run, uint64_t* not_run) {
 
 // Before something reads a CPU tensor's bytes past the dispatcher: computes them if they were put off.
 GPUMEM_EXPORT void gpumem_tracer_compute(const void* storage_address) { gpumem::tracer::compute_lazy_at(storage_address); }
+GPUMEM_EXPORT int gpumem_tracer_lazy() { return gpumem::tracer::any_recipes(); }
+
+GPUMEM_EXPORT int gpumem_tracer_write(int file, const void* bytes, size_t size) {
+  gpumem::tracer::compute_lazy_at(bytes);
+  return gpumem::tracer::write_sparse(file, static_cast<const char*>(bytes), size) ? 0 : errno;
+}

@@ -24,7 +24,7 @@ namespace gpumem::tracer {
 //   * Integers, and storages that something wrote by other means, are always real.
 // Tables are global and locked; work on one tensor by two threads at once is as undefined here as in PyTorch.
 constexpr size_t kLazyBytes = 1 << 20;
-constexpr size_t kComputedBytes = 512 << 20;
+constexpr size_t kComputedBytes = 256 << 20;
 
 // An operator with tensors on the CPU only. True where the call was answered: its result is on the stack, nothing is to be run.
 bool answer_lazily(const c10::OperatorHandle& handle, Operator& op, torch::jit::Stack& stack, size_t first);

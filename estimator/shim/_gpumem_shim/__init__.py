@@ -7,6 +7,7 @@
 #   files     what the program opens for reading
 #   steps     optimizer steps, peaks of memory, the early end
 #   loader    shortened epochs
+#   checkpoints  large files of tensors that nobody computed
 #   snapshot  PyTorch's own memory history, where it was asked for
 #   attribution  whose memory it is: modules, parameters, gradients, optimizer state
 #   tracer    the compiled tracer: values that come out as in a healthy run

@@ -179,6 +179,7 @@ def _sentence(guess):
         "size": "the size of a result that depends on values was taken as large as it can be",
         "scalar": "a value that the program read was taken as a healthy one",
         "finite": "gradients were taken as finite",
+        "host": "values of large tensors on the CPU that nobody had computed were taken as random or healthy ones",
     }[guess["kind"]]
     return "%s (%s, %d times)" % (what, guess["op"], guess["count"])
 

@@ -125,7 +125,7 @@ def mark_step(number):
 
 
 def guesses():
-    """A list of {"op", "kind", "count"}: kind is "size", "scalar" or "finite"."""
+    """A list of {"op", "kind", "count"}: kind is "size", "scalar", "finite" or "host"."""
     if _library is None:
         return []
     import ctypes
@@ -137,3 +137,26 @@ def guesses():
         if needed <= size:
             return json.loads(text.value.decode())
         size = needed + 1024
+
+
+def active():
+    return _library is not None
+
+
+def any_lazy():
+    return _library is not None and _library.gpumem_tracer_lazy()
+
+
+def compute(address):
+    """The CPU storage at that address is about to be read."""
+    import ctypes
+
+    _library.gpumem_tracer_compute(ctypes.c_void_p(address))
+
+
+def write_sparse(file, address, size):
+    import ctypes
+
+    error = _library.gpumem_tracer_write(file, ctypes.c_void_p(address), ctypes.c_size_t(size))
+    if error:
+        raise OSError(error, os.strerror(error))
