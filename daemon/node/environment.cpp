@@ -50,6 +50,7 @@ JobEnvironment environment_with_gpu(const Settings& settings, const TaskBooks& b
   std::vector<std::string> preloads = {settings.library_directory + "/libgpumem_meter.so"};
   set("GPUMEM_JOB", books.job_key);
   set("GPUMEM_METER_BOOK", books.meter_book);
+  if (!books.seen_workspaces.empty()) set("GPUMEM_WORKSPACES_SEEN", books.seen_workspaces);
   if (books.context_bytes != 0) set("GPUMEM_METER_CONTEXT_BYTES", std::to_string(books.context_bytes));
   if (!books.device_book.empty()) {
     for (const char* name : {"libgpumem_vgpu.so", "libcuda.so.1", "libnvidia-ml.so.1"}) {

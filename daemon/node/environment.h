@@ -22,6 +22,7 @@ struct JobEnvironment {
 struct TaskBooks {
   std::string job_key;             // GPUMEM_JOB
   std::string meter_book;          // path
+  std::string seen_workspaces;     // path of GPUMEM_WORKSPACES_SEEN; empty: cuDNN's workspaces are not written down
   std::string device_book;         // path of the shared virtual GPUs; empty: real GPUs
   std::uint64_t context_bytes = 0; // of one process on this GPU model; 0: not known
 };

@@ -161,8 +161,16 @@ Result<JobEnvironment> Node::job_start(const JobStart& start) {
     books.device_book = devices_->book_path();
     for (const auto& device : devices) books.context_bytes = std::max(books.context_bytes, device.context_bytes);
     const std::uint64_t limit_bytes = job.enforced ? *job.limit_mib * kMiB : 0;
-    if (!same_run) ::remove(job.meter_book.c_str());  // of a job with this id before the database was lost
+    if (!same_run) {  // of a job with this id before the database was lost
+      ::remove(job.meter_book.c_str());
+      ::remove(seen_workspaces_path(job.meter_book).c_str());
+    }
     if (auto made = prepare_meter_book(job.meter_book, devices, books.job_key, limit_bytes, start.user_id); !made) return made.error();
+    if (!devices_->are_virtual()) {
+      // A job is worth more than what its meter could teach.
+      if (auto made = prepare_seen_workspaces(job.meter_book, start.user_id); made) books.seen_workspaces = seen_workspaces_path(job.meter_book);
+      else say(made.error().message);
+    }
     answer = environment_with_gpu(settings_, books, start.environment);
   }
 
@@ -208,6 +216,18 @@ Refusals Node::refusals_of(const db::Job& job) {
   return refusals;
 }
 
+void Node::learn_workspaces(const db::Job& job) {
+  if (job.meter_book.empty() || job.is_virtual) return;
+  const Device* device = devices_->find(job.device_index);
+  const std::uint64_t most_bytes = device != nullptr && device->usable_bytes != 0 ? device->usable_bytes : ~std::uint64_t{0};
+  auto merged = collect_workspaces(settings_.state_directory, job.meter_book, job.gpu, most_bytes);
+  if (!merged) return say(merged.error().message);
+  if (merged->added + merged->grown > 0) {
+    say("job " + std::to_string(job.job_id) + ": learned the workspaces of " + std::to_string(merged->added) + " cuDNN plans on " + job.gpu +
+        (merged->grown > 0 ? " and larger ones of " + std::to_string(merged->grown) : ""));
+  }
+}
+
 void Node::measure(db::Job& job) {
   auto grow = [](auto& value, std::uint64_t measured) { value = std::max<std::uint64_t>(value, measured); };
   std::string trouble;
@@ -240,6 +260,7 @@ void Node::measure(db::Job& job) {
 
 Status Node::write_outcome(db::Job& job, const std::vector<db::Task>& tasks, const db::Task& ended) {
   conclude(job, tasks);
+  learn_workspaces(job);
   if (job.cause == db::Cause::completed && job.out_of_memory_count > 0 && job.note.empty()) {
     job.note = "memory was refused " + std::to_string(job.out_of_memory_count) + " times and the job went on";
   }

@@ -24,6 +24,7 @@
 #include "daemon/node/meter_book.h"
 #include "daemon/node/outcome.h"
 #include "daemon/node/settings.h"
+#include "daemon/node/workspaces.h"
 #include "db/history.h"
 
 namespace gpumem::node {
@@ -84,6 +85,8 @@ class Node {
   // Reads the books into the job's peak and refusals, concludes it, and writes job and task.
   Status write_outcome(db::Job& job, const std::vector<db::Task>& tasks, const db::Task& ended);
   void measure(db::Job& job);
+  // Adds what the job's meter saw of cuDNN's workspaces to the node's table.
+  void learn_workspaces(const db::Job& job);
   Refusals refusals_of(const db::Job& job);
   bool is_running(const db::Task& task) const;
   void remove_old_books(const std::vector<db::Job>& running);

@@ -90,7 +90,7 @@ void Node::tick() {
 
 void Node::remove_old_books(const std::vector<db::Job>& running) {
   std::set<std::string> in_use;
-  for (const auto& job : running) in_use.insert(job.meter_book);
+  for (const auto& job : running) in_use.insert({job.meter_book, seen_workspaces_path(job.meter_book)});
   std::error_code error;
   for (std::filesystem::directory_iterator entry(settings_.state_directory + "/jobs", error), end; !error && entry != end;
        entry.increment(error)) {

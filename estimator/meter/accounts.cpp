@@ -155,6 +155,12 @@ void forget(uint64_t key) {
   if (found.key != 0) give_back(found.device, found.held);
 }
 
+const char *device_name(int device) {
+  if (!active() || device < 0 || device >= book::device_count(state.book)) return nullptr;
+  const book::DeviceDescription *description = book::description(state.book, device);
+  return description != nullptr && description->name[0] != '\0' ? description->name : nullptr;
+}
+
 void limit_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
   if (free_bytes == nullptr || total_bytes == nullptr || device < 0 || device >= book::device_count(state.book)) return;
   Locked locked;

@@ -38,6 +38,9 @@ void forget(uint64_t key);
 // min(what the device says, what the limit leaves): for cudaMemGetInfo and cuMemGetInfo.
 void limit_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
+// Name of a device of this job's account, as NVML prints it; nullptr when it is none of the account's.
+const char *device_name(int device);
+
 // The next library's function of this name, nullptr when there is none. Found once a name; `name` must be a literal.
 void *next_function(const char *name);
 // Remembers what an entry-point look-up (cuGetProcAddress) returned for a function that we intercept.

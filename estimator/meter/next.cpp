@@ -28,8 +28,10 @@ bool is_driver(const char *name) { return name[0] == 'c' && name[1] == 'u' && na
 void *search_loaded(const char *name) {
   static constexpr const char *kRuntimes[] = {"libcudart.so.12", "libcudart.so.13", "libcudart.so.11.0"};
   static constexpr const char *kDrivers[] = {"libcuda.so.1"};
-  const char *const *libraries = is_driver(name) ? kDrivers : kRuntimes;
-  const size_t count = is_driver(name) ? 1 : 3;
+  static constexpr const char *kCudnns[] = {"libcudnn.so.9", "libcudnn.so.8"};
+  const bool cudnn = strncmp(name, "cudnn", 5) == 0;
+  const char *const *libraries = cudnn ? kCudnns : is_driver(name) ? kDrivers : kRuntimes;
+  const size_t count = cudnn ? 2 : is_driver(name) ? 1 : 3;
   for (size_t i = 0; i < count; ++i) {
     void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;

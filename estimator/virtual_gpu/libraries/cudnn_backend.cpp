@@ -4,12 +4,15 @@
 //
 // Note [Engines compiled at run time]
 // Some of cuDNN's engines are finished by NVRTC and loaded through the driver when a plan is finalized, which is not
-// possible here. Their plans count as finalized, as they would be on the GPU, and their workspace is the one that
-// cuDNN's heuristics put into the engine configuration. The estimate says so.
+// possible here. Their plans count as finalized, as they would be on the GPU, and their workspace is the one that was
+// learned on the nodes (cudnn_learned.h), else the one that cuDNN's heuristics put into the engine configuration. What
+// PyTorch's attention needs beside it (the sums of dQ and of the softmax) its own front end adds. The estimate says so.
 //
 // Note [No cuDNN that plans]
-// Then descriptors are empty, every heuristic gives one engine configuration, and its workspace is 0: the last choice
-// that PyTorch has on a full GPU too, so a job lives with that limit. The estimate says so.
+// Then descriptors are empty, every heuristic gives one engine configuration, and its workspace is the one that was
+// learned on the nodes, else 0: the last choice that PyTorch has on a full GPU too, so a job lives with that limit. The
+// estimate says which.
+//
 // Note [Benchmarked plans]
 // With torch.backends.cudnn.benchmark the program times every plan and keeps the fastest. Kernels take no time here, so
 // the choice would be the host's noise and differ from run to run. cuDNN's heuristics list plans by their expected
@@ -17,6 +20,7 @@
 // program keeps the one that cuDNN expects to be fastest.
 #include <string.h>
 
+#include "estimator/virtual_gpu/libraries/cudnn_learned.h"
 #include "estimator/virtual_gpu/libraries/cudnn_real.h"
 #include "estimator/virtual_gpu/libraries/library.h"
 
@@ -145,14 +149,18 @@ constexpr uint32_t kEmpty = 0x63456d70;
 // The first cuDNN call decides for the process whether the real one plans; descriptors of both kinds cannot mix.
 const RealCudnn *planner() {
   const RealCudnn *real = real_cudnn();
-  if (real != nullptr && device_property(*real) != nullptr) return real;
-  if (real == nullptr) note_guess("no cuDNN 9.8 or newer could be asked: convolution workspaces are taken as 0");
-  return nullptr;
+  return real != nullptr && device_property(*real) != nullptr ? real : nullptr;
 }
 
-int empty_get(int name, int type, int64_t requested, int64_t *count, void *values) {
+int empty_get(void *descriptor, int name, int type, int64_t requested, int64_t *count, void *values) {
   int64_t available = name == kHeurResults || name == kConfigEngine ? 1 : 0;
-  if (name == kPlanWorkspace || name == kConfigWorkspace) {
+  if (name == kPlanWorkspace) {
+    available = 1;
+    int64_t workspace_bytes = 0;
+    if (!learned_workspace(descriptor, &workspace_bytes))
+      note_guess("no cuDNN 9.8 or newer could be asked, and nothing was learned on the nodes: convolution workspaces are taken as 0");
+    if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = workspace_bytes;
+  } else if (name == kConfigWorkspace) {
     available = 1;
     if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = 0;
   } else if (type == kTypeInt64 && requested > 0 && values != nullptr) {
@@ -160,6 +168,7 @@ int empty_get(int name, int type, int64_t requested, int64_t *count, void *value
     *static_cast<int64_t *>(values) = 0;
   }
   if (count != nullptr) *count = available;
+  attribute_got(descriptor, name, type, requested < available ? requested : available, values);
   return kSuccess;
 }
 
@@ -205,10 +214,12 @@ GPUMEM_EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
     empty->magic = kEmpty;
     empty->type = type;
     *descriptor = empty;
+    descriptor_created(empty, type);
     return kSuccess;
   }
   int status = real->create(type, descriptor);
   if (status != kSuccess) return for_the_job(status);
+  descriptor_created(*descriptor, type);
   if (type == kEngineHeurDescriptor) next_place = first_executions = 0;
   if (type == kExecutionPlanDescriptor) remember_plan(*descriptor);
   int name = type == kEngineHeurDescriptor      ? kHeurDeviceProp
@@ -223,6 +234,7 @@ GPUMEM_EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
 GPUMEM_EXPORT int cudnnBackendDestroyDescriptor(void *descriptor) {
   if (descriptor == nullptr) return kSuccess;
   const RealCudnn *real = planner();
+  descriptor_destroyed(descriptor);
   if (real == nullptr) {
     release_zeroed(descriptor);
     return kSuccess;
@@ -237,37 +249,47 @@ GPUMEM_EXPORT int cudnnBackendSetAttribute(void *descriptor, int name, int type,
   if (descriptor == nullptr) return kBadParam;
   if (type == kTypeHandle) return kSuccess;  // the device-property descriptor stands in its place
   const RealCudnn *real = planner();
-  if (real == nullptr) return kSuccess;
+  if (real == nullptr) {
+    attribute_set(descriptor, name, type, count, values);
+    return kSuccess;
+  }
+  int status = real->set(descriptor, name, type, count, values);
+  if (status != kSuccess) return for_the_job(status);
+  attribute_set(descriptor, name, type, count, values);
   if (name == kPlanConfig && count == 1 && values != nullptr) {
     int64_t workspace_bytes;
     if (runtime_compiled(*real, *static_cast<void *const *>(values), &workspace_bytes)) set_compiled(descriptor, workspace_bytes);
   }
-  return for_the_job(real->set(descriptor, name, type, count, values));
+  return kSuccess;
 }
 
 GPUMEM_EXPORT int cudnnBackendFinalize(void *descriptor) {
   if (descriptor == nullptr) return kBadParam;
   const RealCudnn *real = planner();
   if (real == nullptr) return kSuccess;
-  if (is_compiled(descriptor, nullptr)) {
-    note_guess("cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
-    return kSuccess;
-  }
+  if (is_compiled(descriptor, nullptr)) return kSuccess;
   return for_the_job(real->finalize(descriptor));
 }
 
 GPUMEM_EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t requested, int64_t *count, void *values) {
   if (descriptor == nullptr) return kBadParam;
   const RealCudnn *real = planner();
-  if (real == nullptr) return empty_get(name, type, requested, count, values);
+  if (real == nullptr) return empty_get(descriptor, name, type, requested, count, values);
   int64_t workspace_bytes;
   if (name == kPlanWorkspace && is_compiled(descriptor, &workspace_bytes)) {
+    if (!learned_workspace(descriptor, &workspace_bytes))
+      note_guess("cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
     if (count != nullptr) *count = 1;
     if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = workspace_bytes;
     return kSuccess;
   }
   if (name == kPlanJson && is_compiled(descriptor, nullptr)) return for_the_job(kNotSupported);
-  return for_the_job(real->get(descriptor, name, type, requested, count, values));
+  int64_t got = 0;
+  const int status = real->get(descriptor, name, type, requested, count != nullptr ? count : &got, values);
+  if (status != kSuccess) return for_the_job(status);
+  if (count != nullptr) got = *count;
+  attribute_got(descriptor, name, type, got < requested ? got : requested, values);
+  return kSuccess;
 }
 
 GPUMEM_EXPORT int cudnnGetStream(void *handle, Stream *stream);

@@ -4,9 +4,15 @@ virtual_gpu_library_sources = \
 	libraries/cublas.cpp \
 	libraries/cublaslt.cpp \
 	libraries/cudnn.cpp \
+	../workspaces/plans.cpp \
+	../workspaces/plans.h \
+	../workspaces/table.cpp \
+	../workspaces/table.h \
 	libraries/cudnn_backend.cpp \
 	libraries/cudnn_descriptor.cpp \
 	libraries/cudnn_descriptor.h \
+	libraries/cudnn_learned.cpp \
+	libraries/cudnn_learned.h \
 	libraries/cudnn_real.cpp \
 	libraries/cudnn_real.h \
 	libraries/cudnn_rnn.cpp \
