@@ -14,7 +14,10 @@ namespace gpumem::allocator {
 namespace {
 
 constexpr std::uint64_t kMib = 1u << 20;
-constexpr std::uint64_t kSmallSizeMib = 1;
+constexpr std::uint64_t kLeastLargeMib = 10;
+
+// From here on the settings are read by c10/core/AllocatorConfig.cpp, before by c10/cuda/CUDAAllocatorConfig.cpp.
+constexpr Version kSharedReader{2, 9};
 
 Error refused(const std::string& key, const std::string& why) {
   return {ErrorKind::invalid_argument, "PYTORCH_CUDA_ALLOC_CONF: " + key + ": " + why};
@@ -79,6 +82,12 @@ class Parser {
   Parser(std::string_view text, Version version) : tokens_(tokens_of(text)) { config_.version = version; }
 
   Result<Config> parse() {
+    // What the limits of others depend on is read first.
+    for (std::size_t i = 0; i + 2 < tokens_.size(); ++i) {
+      if (tokens_[i] != "large_segment_size_mb" || tokens_[i + 1] != ":" || config_.version < Version{2, 11}) continue;
+      if (auto parsed = megabytes(tokens_[i], tokens_[i + 2], kLeastLargeMib + 1, config_.large_segment_bytes); !parsed) return parsed.error();
+      config_.max_non_split_rounding_bytes = config_.large_segment_bytes;
+    }
     while (at_ < tokens_.size()) {
       const std::string key = tokens_[at_++];
       if (key == ",") continue;  // PyTorch skips empty entries
@@ -97,9 +106,10 @@ class Parser {
     if (at_ >= tokens_.size() || tokens_[at_] != ":" || ++at_ >= tokens_.size()) return refused(key, "it has no value");
     if (key == "roundup_power2_divisions") return parse_divisions(key);
     const std::string value = tokens_[at_++];
-    if (key == "max_split_size_mb") return megabytes(key, value, config_.large_segment_bytes / kMib, config_.max_split_bytes);
-    if (key == "max_non_split_rounding_mb") return megabytes(key, value, config_.large_segment_bytes / kMib, config_.max_non_split_rounding_bytes);
-    if (key == "large_segment_size_mb") return megabytes(key, value, kSmallSizeMib, config_.large_segment_bytes);
+    const std::uint64_t least_mib = config_.large_segment_bytes / kMib + (config_.version >= kSharedReader ? 0 : 1);
+    if (key == "max_split_size_mb") return megabytes(key, value, least_mib, config_.max_split_bytes);
+    if (key == "max_non_split_rounding_mb") return megabytes(key, value, least_mib, config_.max_non_split_rounding_bytes);
+    if (key == "large_segment_size_mb") return {};
     if (key == "garbage_collection_threshold") return share(key, value, false, config_.garbage_collection_threshold);
     if (key == "per_process_memory_fraction") return share(key, value, true, config_.memory_fraction);
     if (key == "expandable_segments") return truth(key, value, config_.expandable_segments);
@@ -117,10 +127,10 @@ class Parser {
     return read_number(value, ignored) ? Status() : refused(key, "'" + value + "' is no number");
   }
 
-  static Status megabytes(const std::string& key, const std::string& value, std::uint64_t more_than, std::uint64_t& bytes) {
+  static Status megabytes(const std::string& key, const std::string& value, std::uint64_t least, std::uint64_t& bytes) {
     std::uint64_t number = 0;
     if (!read_number(value, number)) return refused(key, "'" + value + "' is no number");
-    if (number <= more_than) return refused(key, "must be more than " + std::to_string(more_than));
+    if (number < least) return refused(key, "must be at least " + std::to_string(least));
     bytes = std::min(number, kNoLimit / kMib) * kMib;
     return {};
   }
@@ -157,7 +167,8 @@ class Parser {
       if (!read_number(value, number) || (number != 0 && !std::has_single_bit(number))) return refused(key, "'" + value + "' is no power of 2");
       std::uint64_t mib = 0;
       if (size == ">") {
-        std::fill(divisions.begin() + static_cast<std::ptrdiff_t>(last), divisions.end(), number);
+        // The older reader takes the last size that was named along.
+        std::fill(divisions.begin() + static_cast<std::ptrdiff_t>(config_.version >= kSharedReader ? last + 1 : last), divisions.end(), number);
       } else if (!read_number(size, mib) || !std::has_single_bit(mib)) {
         return refused(key, "'" + size + "' is no power of 2");
       } else {

@@ -48,6 +48,7 @@ class VirtualGpu : public Driver {
   std::uint64_t total_bytes() const override { return total_; }
   std::uint64_t free_bytes() const override { return used_ < capacity_ ? capacity_ - used_ : 0; }
 
+  void set_next_address(std::uint64_t above) { next_address_ = above; }  // the next is below it
   void release_all(std::uint64_t bytes) { used_ -= bytes < used_ ? bytes : used_; }  // a process has ended
 
   std::uint64_t used_bytes() const { return used_; }

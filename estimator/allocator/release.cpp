@@ -62,14 +62,15 @@ bool Allocator::release_oversize(const Search& search) {
   if (pool.free.empty() || pool.free.at_begin(at)) return false;
   std::vector<Block*> chosen;
   std::uint64_t released = 0;
-  do {
-    pool.free.retreat(at);
-    const BlockKey& key = pool.free.key(at);
-    if (released >= size || key.size < config_.max_split_bytes || key.stream != search.stream) break;
-    if (pool.free.block(at)->segment != nullptr) continue;
-    released += key.size;
-    chosen.push_back(pool.free.block(at));
-  } while (!pool.free.at_begin(at));
+  pool.free.retreat(at);
+  for (bool first = false; !first && released < size && pool.free.key(at).size >= config_.max_split_bytes && pool.free.key(at).stream == search.stream;) {
+    const auto current = at;
+    first = pool.free.at_begin(at);
+    if (!first) pool.free.retreat(at);
+    if (pool.free.block(current)->segment != nullptr) continue;
+    released += pool.free.key(current).size;  // 2.6 reads it from freed memory, and may crash there
+    chosen.push_back(pool.free.block(current));
+  }
   for (Block* block : chosen) release_block(block);
   return released >= size;
 }

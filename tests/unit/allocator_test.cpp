@@ -219,12 +219,18 @@ TEST(AllocatorConfig, SettingsAreReadAsTheVersionReadsThem) {
   EXPECT_DOUBLE_EQ(config.garbage_collection_threshold, 0.8);
   EXPECT_EQ(config_of("max_non_split_rounding_mb:64").max_non_split_rounding_bytes, 64 * kMiB);
   EXPECT_EQ(config_of("large_segment_size_mb:40").large_segment_bytes, 40 * kMiB);
-  for (const char* wrong : {"max_split_size_mb:20", "max_split_size_mb", "max_split_size_mb:x", "garbage_collection_threshold:1.0", "unheard_of:1",
+  for (const char* wrong : {"max_split_size_mb:19", "max_split_size_mb", "max_split_size_mb:x", "garbage_collection_threshold:1.0", "unheard_of:1",
                             "expandable_segments:true", "roundup_power2_divisions:3", "roundup_power2_divisions:[", "roundup_power2_divisions:[4",
                             "backend:mine", "max_split_size_mb:[", ":", "max_split_size_mb:64 expandable_segments:True"}) {
     EXPECT_FALSE(parse_config(wrong, {2, 11}).ok()) << wrong;
   }
   EXPECT_FALSE(parse_config("large_segment_size_mb:40", {2, 6}).ok());
+  EXPECT_FALSE(parse_config("large_segment_size_mb:10", {2, 11}).ok());
+  EXPECT_FALSE(parse_config("max_split_size_mb:30,large_segment_size_mb:40", {2, 11}).ok());
+  EXPECT_FALSE(parse_config("max_split_size_mb:20", {2, 6}).ok());
+  EXPECT_EQ(config_of("roundup_power2_divisions:[4:8,>:2]").roundup_power2_divisions[2], 8u);
+  EXPECT_EQ(config_of("roundup_power2_divisions:[4:8,>:2]", {2, 6}).roundup_power2_divisions[2], 2u);
+  EXPECT_EQ(config_of("large_segment_size_mb:40").max_non_split_rounding_bytes, 40 * kMiB);
   EXPECT_FALSE(parse_config("max_non_split_rounding_mb:64", {2, 1}).ok());
 }
 
