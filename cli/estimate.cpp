@@ -32,7 +32,9 @@ struct EstimateOptions {
   bool full = false;
   int epoch_batches = 6;
   int stable_steps = 8;
+  int batch_percent = 100;
   std::string record, snapshot;
+  std::string method = "auto";
 };
 
 std::string working_directory() {
@@ -87,7 +89,11 @@ int estimate(const EstimateOptions& options, const Invocation& invocation) {
   // With --full the program runs as it is, to its own end.
   request.epoch_batches = options.full ? 0 : options.epoch_batches;
   request.stable_steps = options.stable_steps;
+  request.batch_percent = options.batch_percent;
 
+  auto method = probe::parse_method(options.method);
+  if (!method) return complain("--method: " + method.error().message, kUsage);
+  request.method = *method;
   if (!options.record.empty()) request.record_directory = absolute(options.record);
   if (!options.snapshot.empty()) request.snapshot_file = absolute(options.snapshot);
   if (::access(request.record_directory.c_str(), F_OK) == 0) return complain("--record: " + options.record + " exists already", kUsage);
@@ -127,6 +133,12 @@ void add_estimate_command(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--stable-steps", options->stable_steps, "Optimizer steps without a new peak after which the program is ended")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--batch-percent", options->batch_percent, "What would smaller batches need? Each DataLoader's are cut to this percentage")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_option("--method", options->method, "virtual_gpu, xmem (three iterations on the CPU, xMem's rules) or auto: the virtual GPU where PyTorch has CUDA")
+      ->check(CLI::IsMember({"auto", "virtual_gpu", "xmem"}))
       ->capture_default_str();
   command->add_flag("--full", options->full, "Run the program to its own end: epochs are not shortened, nothing ends it early");
   command->add_flag("--no-sandbox", options->no_sandbox, "Run it without protection of your files: what it writes is written");

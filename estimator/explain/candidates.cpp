@@ -93,7 +93,7 @@ std::vector<Candidate> find_candidates(const PeakBlocks& peak) {
   const std::uint64_t by_batch = bytes_of(Kind::activation) + bytes_of(Kind::backward) + bytes_of(Kind::at_peak);
   candidates.push_back({"smaller_batch",
                         "half the batch would drop up to half of what grows with it (activations, backward pass, the operator at the peak): " +
-                            format_size(by_batch / 2),
+                            format_size(by_batch / 2) + "; gpumem estimate --batch-percent 50 tells",
                         by_batch / 2});
   if (peak.staying_gradient_bytes > 0) {
     candidates.push_back({"set_to_none",

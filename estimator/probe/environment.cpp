@@ -67,6 +67,13 @@ void preload(Environment& environment) {
   if (!libraries.empty()) environment.put_first("LD_PRELOAD", libraries);
 }
 
+// What the redirected torch.cuda says of the GPU: NAME|BYTES|COUNT|MAJOR.MINOR|PROCESSORS.
+std::string described_gpu(const Request& request) {
+  const auto device = gpus::describe_device(request.gpu, 0, request.capacity_bytes);
+  return request.gpu.name + "|" + std::to_string(device.usable_bytes) + "|" + std::to_string(request.gpu_count) + "|" +
+         request.gpu.compute_capability + "|" + std::to_string(request.gpu.value_or("sm_count", 1));
+}
+
 // The newest cuDNN that gpumem's set-up brought, for jobs whose own cannot plan without a device.
 std::string own_cudnn() {
   const std::string directory = paths::shared_cache_directory() + "/cudnn";
@@ -77,6 +84,13 @@ std::string own_cudnn() {
     if (::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) && !(found.st_mode & 022)) return path;
   }
   return "";
+}
+
+// What jobs on this host's GPUs were seen to use of cuDNN's workspaces (gpumemd writes it); only root's, as above.
+std::string learned_workspaces() {
+  const std::string path = paths::state_directory() + "/workspaces.tsv";
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) && !(found.st_mode & 022) ? path : "";
 }
 
 }  // namespace
@@ -137,7 +151,8 @@ std::string user_cache_directory(const std::vector<std::string>& environment, co
 std::vector<std::string> program_environment(const Request& request, const std::string& shared) {
   Environment environment(request.environment);
   // The user's own choice of devices is about real ones.
-  for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPUMEM_JOB", "GPUMEM_METER_BOOK", "GPUMEM_TRACER"}) {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPUMEM_JOB", "GPUMEM_METER_BOOK", "GPUMEM_TRACER",
+                           "GPUMEM_WORKSPACES_SEEN"}) {
     environment.unset(name);
   }
   environment.set_default("PATH", "/usr/local/bin:/usr/bin:/bin");
@@ -150,18 +165,27 @@ std::vector<std::string> program_environment(const Request& request, const std::
 
   environment.put_first("PATH", probe_stand_ins() + ":" + paths::stand_in_directory());
   environment.put_first("PYTHONPATH", paths::data_file("shim"));
-  preload(environment);
+  // xMem's method runs on the CPU: no virtual GPU to be found there.
+  if (request.method != Method::xmem) preload(environment);
+  if (request.method != Method::virtual_gpu) {
+    environment.set("GPUMEM_SHIM_METHOD", method_name(request.method));
+    environment.set("GPUMEM_SHIM_GPU", described_gpu(request));
+  }
   environment.set("TRITON_LIBCUDA_PATH", paths::preload_library(""));
   environment.set("GPUMEM_BOOK", shared + "/book");
   environment.set("GPUMEM_RECORD", shared + "/record");
   environment.set("GPUMEM_SHIM_EPOCH_BATCHES", std::to_string(request.epoch_batches));
   environment.set("GPUMEM_SHIM_STABLE_STEPS", std::to_string(request.stable_steps));
   environment.set("GPUMEM_SHIM_STOP", request.stop_when_stable ? "1" : "0");
+  if (request.batch_percent != 100) environment.set("GPUMEM_SHIM_BATCH_PERCENT", std::to_string(request.batch_percent));
   if (!request.snapshot_file.empty()) environment.set("GPUMEM_SHIM_SNAPSHOT", "1");
   environment.set("GPUMEM_SHIM_TRACER_PROGRAM", paths::internal_program("gpumem-tracer"));
   environment.set("GPUMEM_SHIM_TRACER_CACHE", shared + "/tracer");
   if (environment.get("GPUMEM_CUDNN") == nullptr) {
     if (const std::string cudnn = own_cudnn(); !cudnn.empty()) environment.set("GPUMEM_CUDNN", cudnn);
+  }
+  if (environment.get("GPUMEM_WORKSPACES") == nullptr) {
+    if (const std::string learned = learned_workspaces(); !learned.empty()) environment.set("GPUMEM_WORKSPACES", learned);
   }
   return environment.list();
 }

@@ -23,6 +23,7 @@
 #include "estimator/probe/kept_record.h"
 #include "estimator/probe/supervise.h"
 #include "estimator/probe/tracer_cache.h"
+#include "estimator/xmem/figures.h"
 
 namespace gpumem::probe {
 namespace {
@@ -197,7 +198,9 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   lend_compiled_tracers(shared + "/tracer", request.environment);
   RunOptions options = run_options(request, directory);
   if (progress) {
-    options.tick = [&](double elapsed_s) { progress(progress_text(shared + "/book"), elapsed_s); };
+    options.tick = [&](double elapsed_s) {
+      progress(request.method == Method::xmem ? "training on the CPU" : progress_text(shared + "/book"), elapsed_s);
+    };
   }
   auto run = supervise(options);
   if (!run) return run.error();
@@ -226,8 +229,13 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   seen.output_tail = std::move(run->output_tail);
   seen.has_output_tail = request.keep_output;
   seen.own_cudnn = Environment(options.program.environment).get("GPUMEM_CUDNN") != nullptr;
+  seen.on_cpu = request.method == Method::xmem || xmem::was_recorded(shared + "/record");
   seen.wall_s = monotonic_s() - start_s;
   auto estimate = estimate::make_estimate(seen);
+  if (seen.on_cpu) {
+    xmem::add_figures(shared + "/record", seen, request.environment, estimate);
+    estimate["wall_s"] = monotonic_s() - start_s;
+  }
   keep_record(shared + "/record", request, estimate);
   return estimate;
 }

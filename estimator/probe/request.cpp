@@ -3,6 +3,7 @@
 #include "estimator/probe/request.h"
 
 #include <exception>
+#include <utility>
 
 #include "estimator/book/book.h"
 
@@ -10,6 +11,9 @@ namespace gpumem::probe {
 namespace {
 
 Error bad_request(const std::string& what) { return {ErrorKind::invalid_argument, "probe request: " + what}; }
+
+constexpr std::pair<const char*, Method> kMethods[] = {
+    {"virtual_gpu", Method::virtual_gpu}, {"xmem", Method::xmem}, {"auto", Method::automatic}};
 
 Status check(const Request& request) {
   if (request.command.empty() == request.script_content.empty()) return bad_request("exactly one of command and script must be given");
@@ -20,6 +24,7 @@ Status check(const Request& request) {
   }
   if (request.timeout_s < 0 || request.cpu_limit < 0) return bad_request("timeout_s and cpu_limit must not be negative");
   if (request.epoch_batches < 0 || request.stable_steps < 1) return bad_request("epoch_batches must be 0 or more and stable_steps 1 or more");
+  if (request.batch_percent < 1 || request.batch_percent > 100) return bad_request("batch_percent must be 1 to 100");
   for (const auto* path : {&request.record_directory, &request.snapshot_file}) {
     if (!path->empty() && (*path)[0] != '/') return bad_request("record and snapshot must be absolute paths");
   }
@@ -30,6 +35,20 @@ Status check(const Request& request) {
 }
 
 }  // namespace
+
+Result<Method> parse_method(const std::string& text) {
+  for (const auto& [name, method] : kMethods) {
+    if (text == name) return method;
+  }
+  return bad_request("method must be auto, virtual_gpu or xmem, not \"" + text + "\"");
+}
+
+const char* method_name(Method method) {
+  for (const auto& [name, known] : kMethods) {
+    if (method == known) return name;
+  }
+  return "";
+}
 
 Result<Request> parse_request(const std::string& text) {
   try {
@@ -59,8 +78,12 @@ Result<Request> parse_request(const std::string& text) {
     request.stop_when_stable = object.value("stop_when_stable", request.stop_when_stable);
     request.epoch_batches = object.value("epoch_batches", request.epoch_batches);
     request.stable_steps = object.value("stable_steps", request.stable_steps);
+    request.batch_percent = object.value("batch_percent", request.batch_percent);
     request.record_directory = object.value("record", "");
     request.snapshot_file = object.value("snapshot", "");
+    auto method = parse_method(object.value("method", "virtual_gpu"));
+    if (!method) return method.error();
+    request.method = *method;
     if (auto checked = check(request); !checked) return checked.error();
     return request;
   } catch (const std::exception& error) {
@@ -83,8 +106,10 @@ std::string to_text(const Request& request) {
       {"stop_when_stable", request.stop_when_stable},
       {"epoch_batches", request.epoch_batches},
       {"stable_steps", request.stable_steps},
+      {"batch_percent", request.batch_percent},
       {"record", request.record_directory},
       {"snapshot", request.snapshot_file},
+      {"method", method_name(request.method)},
       {"output", request.keep_output ? "tail" : "inherit"},
   };
   if (request.is_script()) {

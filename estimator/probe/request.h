@@ -13,6 +13,9 @@
 
 namespace gpumem::probe {
 
+// How the need is found out. automatic: on the virtual GPU, or by xMem's method for a PyTorch that was built without CUDA.
+enum class Method { virtual_gpu, xmem, automatic };
+
 struct Request {
   // Exactly one of the two.
   std::vector<std::string> command;
@@ -31,12 +34,18 @@ struct Request {
   bool stop_when_stable = true;
   int epoch_batches = 6;                 // 0: epochs are left alone
   int stable_steps = 8;
+  int batch_percent = 100;               // of each DataLoader's batch
   std::string record_directory;          // where to keep the record; empty: among the newest in the user's cache
   std::string snapshot_file;             // where PyTorch's memory snapshot goes; empty: none is made
+  Method method = Method::virtual_gpu;
   bool keep_output = false;              // "output": "tail"
 
   bool is_script() const { return command.empty(); }
 };
+
+// "auto", "virtual_gpu", "xmem"; fails with invalid_argument.
+Result<Method> parse_method(const std::string& text);
+const char* method_name(Method method);
 
 // Fails with invalid_argument naming the key that is wrong.
 Result<Request> parse_request(const std::string& text);

@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from . import attribution, checkpoints, distributed, files, launchers, loader, record, snapshot, steps, tracer
+from . import attribution, batches, checkpoints, distributed, files, launchers, loader, record, snapshot, steps, tracer
 
 
 def start(torch):
@@ -22,7 +22,7 @@ def start(torch):
     if not cuda:
         return
     files.start(torch, record.write)
-    for part in (steps, loader, checkpoints, attribution, snapshot, distributed, launchers):
+    for part in (steps, loader, checkpoints, batches, attribution, snapshot, distributed, launchers):
         try:
             part.start(torch)
         except Exception as error:

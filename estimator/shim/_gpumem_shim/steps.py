@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-from . import attribution, loader, ranks, record, snapshot, tracer
+from . import attribution, batches, loader, ranks, record, snapshot, tracer
 
 # A peak counts as risen when it has grown by this much since it last did: a list of losses must not look like a growing model.
 RISE_BYTES = 1 << 20
@@ -170,6 +170,7 @@ def _finish(reason, devices, **fields):
     for guess in tracer.guesses():
         record.note("guess-" + guess["kind"], _sentence(guess), op=guess["op"], count=guess["count"])
     loader.write_notes()
+    batches.write_notes()
     snapshot.write()
     record.write("stop", reason=reason, n=_steps, devices=devices, **fields)
 
