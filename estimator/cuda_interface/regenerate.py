@@ -178,15 +178,17 @@ def driver_tables(includes):
         newest = current.get(name, name)
         suffix = re.search(r"_v(\d+)$", newest)
         last = int(suffix.group(1)) if suffix and newest != name else 1
-        ordered = sorted(by_version)
+        # A per-thread variant that came later than its function is no new version of it.
+        plain = {version: threads for version, threads in by_version.items() if "" in threads} or by_version
+        thread = sorted(t for threads in by_version.values() for t in threads if t)
+        ordered = sorted(plain)
         for back, version in enumerate(reversed(ordered)):
             number = last - back
             if number < 1:
                 break
             symbol = name if number == 1 else "%s_v%d" % (name, number)
             symbols.add(symbol)
-            thread = sorted(t for t in by_version[version] if t)
-            thread_symbol = symbol + thread[0] if thread else symbol
+            thread_symbol = symbol + thread[0] if thread and (back == 0 or any(by_version[version] - {""})) else symbol
             symbols.add(thread_symbol)
             points.append((name, version, symbol, thread_symbol))
     return sorted(symbols), ['P("%s", %d, %s, %s)' % p for p in sorted(points)]

@@ -98,10 +98,22 @@ TEST_P(Part, BehavesAsInCuda) {
   EXPECT_EQ(output_, "");
 }
 INSTANTIATE_TEST_SUITE_P(VirtualGpu, Part,
-                         ::testing::Values("out_of_memory", "small", "contents", "stale", "pointers", "virtual_memory", "pools",
+                         ::testing::Values("out_of_memory", "small", "contents", "stale", "pointers", "virtual_memory", "shared_memory", "pools",
                                            "streams", "graphs", "contexts", "properties", "code", "entry_points", "forks",
                                            "forks_with_locks_held"),
                          [](const auto &instance) { return std::string(instance.param); });
+
+// ctypes, cffi and others look the runtime's functions up in its library.
+TEST_F(VirtualGpuTest, TheRuntimeBehindAHandleIsOurs) {
+  make(2);
+  for (const char *name : {"libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13", "libcudart-9335f6a2.so.11.0"}) {
+    const std::string link = folder_ + "/" + name;
+    ASSERT_EQ(symlink(PROGRAM_DIR "/libfake_cudart.so", link.c_str()), 0);
+    const std::string generation = "libcudart" + std::string(name).substr(std::string(name).find(".so"));
+    EXPECT_EQ(run("by_handle " + link + " " + generation), 0) << name << ": " << output_;
+    unlink(link.c_str());
+  }
+}
 
 TEST_F(VirtualGpuTest, LookingAtDevicesChargesNothing) {
   make();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "estimator/virtual_gpu/device/memory.h"
+#include "estimator/virtual_gpu/device/shared.h"
 #include "estimator/virtual_gpu/device/state.h"
 
 namespace gpumem::virtual_gpu {
@@ -89,7 +90,7 @@ uint32_t current_epoch() { return static_cast<uint32_t>(__atomic_load_n(&notes.e
 
 // Whether small device contents may be given to the program; see Note [Contents].
 bool believed(const void *address, size_t bytes) {
-  if (state.contents_followed) return true;
+  if (state.contents_followed || is_shared(address)) return true;
   if (__atomic_load_n(&written, __ATOMIC_RELAXED) == nullptr) return false;
   Locked locked(written_lock);
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
@@ -222,7 +223,7 @@ void zero(void *address, size_t bytes, bool ours) {
   const uintptr_t low = (start + kPage - 1) / kPage * kPage, high = (start + bytes) / kPage * kPage;
   if (high > low && (ours ? bytes > kSmallCopy : high - low >= kGiveBack) &&
       (ours || is_private_anonymous(reinterpret_cast<void *>(low), high - low)) &&
-      madvise(reinterpret_cast<void *>(low), high - low, MADV_DONTNEED) == 0) {
+      madvise(reinterpret_cast<void *>(low), high - low, ours && is_shared(address) ? MADV_REMOVE : MADV_DONTNEED) == 0) {
     memset(address, 0, low - start);
     memset(reinterpret_cast<void *>(high), 0, start + bytes - high);
     return;

@@ -3,10 +3,13 @@
 
 #include "estimator/virtual_gpu/device/ipc.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/shared.h"
 #include "estimator/virtual_gpu/device/streams.h"
 
 namespace gpumem::virtual_gpu {
@@ -19,8 +22,8 @@ struct Contents {
   uint64_t magic;
   uint64_t file_device, file_inode;  // the book
   int32_t pid;
-  int32_t device;                    // the book's
-  uint64_t address, offset, size;
+  int32_t descriptor;                // of the memory's file in that process
+  uint64_t offset, size;
 };
 static_assert(sizeof(Contents) <= sizeof(cuda::IpcHandle));
 
@@ -45,30 +48,57 @@ Error export_memory(cuda::IpcHandle *handle, void *pointer) {
   const Range range = find_range(pointer);
   if (handle == nullptr || (range.kind != RangeKind::device && range.kind != RangeKind::slab)) return cuda::kInvalidValue;
   Contents contents = begin(kMemoryMagic);
-  contents.device = book_device(range.device);
-  contents.address = range.start;
+  contents.descriptor = share_memory(range.start, range.map_size, range.device);
+  if (contents.descriptor < 0) return cuda::kOperatingSystem;
   contents.offset = reinterpret_cast<uintptr_t>(pointer) - range.start;
-  contents.size = range.size;
+  contents.size = range.map_size;
   memset(handle, 0, sizeof(*handle));
   memcpy(handle->reserved, &contents, sizeof(contents));
   return cuda::kSuccess;
 }
 
+// The exporter's file by its descriptor there; -1 when that process is gone or has freed the memory.
+static int open_exported(const Contents &contents, SharedLabel *label) {
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/%d/fd/%d", contents.pid, contents.descriptor);
+  const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  if (read_label(descriptor, label) && label->size == contents.size && contents.offset < label->size) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
 Error import_memory(const cuda::IpcHandle &handle, void **pointer) {
   Contents contents;
+  SharedLabel label;
   if (pointer == nullptr || !read(handle, kMemoryMagic, &contents)) return cuda::kInvalidValue;
-  void *address = map_address_space(contents.size);
-  const Range range{reinterpret_cast<uintptr_t>(address), contents.size, contents.size, 0, nullptr, 0,
-                    static_cast<int16_t>(thread_state.device), RangeKind::imported, 0};
-  if (address == nullptr || !insert_range(range)) return cuda::kOperatingSystem;
+  int device = -1;
+  const int descriptor = open_exported(contents, &label);
+  if (descriptor < 0) return cuda::kInvalidValue;
+  for (int d = 0; d < state.visible_count; ++d)
+    if (book_device(d) == label.device) device = d;
+  if (device < 0) {
+    close(descriptor);
+    return cuda::kInvalidDevice;
+  }
+  const size_t size = contents.size;
+  void *address = map_address_space(size);
+  const uintptr_t start = reinterpret_cast<uintptr_t>(address);
+  const Range range{start, size, size, 0, nullptr, 0, static_cast<int16_t>(device), RangeKind::imported, 0};
+  const bool mapped = address != nullptr && map_shared(descriptor, 0, start, size) && insert_range(range);
+  close(descriptor);
+  if (!mapped) {
+    if (address != nullptr) unmap_address_space(address, size);
+    return cuda::kOperatingSystem;
+  }
   *pointer = static_cast<char *>(address) + contents.offset;
   return cuda::kSuccess;
 }
 
 Error close_imported(void *pointer) {
   const Range range = find_range(pointer);
-  if (range.kind != RangeKind::imported) return cuda::kInvalidValue;
-  remove_range(range.start, RangeKind::imported);
+  if (range.kind != RangeKind::imported || remove_range(range.start, RangeKind::imported).kind == RangeKind::none)
+    return cuda::kInvalidValue;
   unmap_address_space(reinterpret_cast<void *>(range.start), range.map_size);
   return cuda::kSuccess;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA IPC between processes of one book: memory and events. Part of libgpumem_vgpu.so.
-// An imported allocation is address space of the same size that costs nothing in the book (its owner pays); contents are
-// not shared: it reads as zero. A handle of another book, or from the same process, is refused as CUDA refuses it.
+// An imported allocation costs nothing in the book (its owner pays) and has the owner's small contents: Note [Shared contents] in
+// shared.h. A handle of another book, from the same process or of memory that is gone is refused as CUDA refuses it.
 #pragma once
 
 #include "estimator/virtual_gpu/device/memory.h"

@@ -11,20 +11,16 @@
 #if defined(__x86_64__)
 extern "C" {
 void *gpumem_dlopen(const char *, int);
-void *gpumem_dlsym(void *, const char *);
 int gpumem_dladdr(const void *, Dl_info *);
 }
 __asm__(".symver gpumem_dlopen,dlopen@GLIBC_2.2.5");
-__asm__(".symver gpumem_dlsym,dlsym@GLIBC_2.2.5");
 __asm__(".symver gpumem_dladdr,dladdr@GLIBC_2.2.5");
 #elif defined(__aarch64__)
 extern "C" {
 void *gpumem_dlopen(const char *, int);
-void *gpumem_dlsym(void *, const char *);
 int gpumem_dladdr(const void *, Dl_info *);
 }
 __asm__(".symver gpumem_dlopen,dlopen@GLIBC_2.17");
-__asm__(".symver gpumem_dlsym,dlsym@GLIBC_2.17");
 __asm__(".symver gpumem_dladdr,dladdr@GLIBC_2.17");
 #else
 #error "name the first glibc of this architecture here"
@@ -34,7 +30,8 @@ namespace gpumem::virtual_gpu {
 
 void *open_library(const char *name, int flags) { return gpumem_dlopen(name, flags); }
 
-void *find_symbol(void *handle, const char *name) { return gpumem_dlsym(handle, name); }
+// dlsym is ours: Note [Look-ups by handle] in runtime/lookup.cpp.
+void *find_symbol(void *handle, const char *name) { return dlsym(handle, name); }
 
 void library_of(const void *address, char *name, size_t size) {
   Dl_info info;

@@ -10,6 +10,7 @@
 
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/pools.h"
+#include "estimator/virtual_gpu/device/shared.h"
 
 namespace gpumem::virtual_gpu {
 namespace {
@@ -196,6 +197,7 @@ void *map_address_space(size_t bytes) {
 
 void unmap_address_space(void *address, size_t bytes) {
   drop_contents(address, bytes);
+  forget_shared(reinterpret_cast<uintptr_t>(address));
   munmap(address, bytes);
 }
 

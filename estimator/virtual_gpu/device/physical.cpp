@@ -3,23 +3,18 @@
 
 #include "estimator/virtual_gpu/device/physical.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/shared.h"
 
 namespace gpumem::virtual_gpu {
 namespace {
 
 constinit Lock physical_lock;
-
-struct Exported {
-  uint64_t magic, size;
-  int32_t device, reserved;  // the book's device
-};
-constexpr uint64_t kExportedMagic = 0x3153594850474d47;
 
 bool whole(size_t bytes) { return bytes != 0 && bytes % kGranularity == 0; }
 
@@ -79,6 +74,7 @@ Error create_physical(Physical **handle, size_t bytes, const cuda::PhysicalPrope
   physical->device = device;
   physical->size = bytes;
   physical->references = 1;
+  physical->descriptor = -1;
   physical->properties = properties;
   *handle = physical;
   return cuda::kSuccess;
@@ -89,36 +85,54 @@ Physical *find_physical(uint64_t handle) { return find<Physical>(reinterpret_cas
 void release_physical(Physical *physical) {
   if (__atomic_sub_fetch(&physical->references, 1, __ATOMIC_ACQ_REL) != 0) return;
   if (physical->device >= 0 && !physical->imported) discharge(physical->device, physical->size);
+  SharedLabel label;
+  if (physical->descriptor >= 0 && read_label(physical->descriptor, &label)) close(physical->descriptor);
   delete_object(physical);
 }
 
-// The descriptor is a sealed-off memory file that only names the size and the device.
-Error export_physical(const Physical *physical, int *descriptor) {
-  const int fd = static_cast<int>(syscall(SYS_memfd_create, "gpumem-physical", 1u /* MFD_CLOEXEC */));
-  if (fd < 0) return host_failure("shared handle (memfd_create)", physical->size);
-  const Exported exported{kExportedMagic, physical->size, physical->device < 0 ? -1 : book_device(physical->device), 0};
-  if (write(fd, &exported, sizeof(exported)) != static_cast<ssize_t>(sizeof(exported))) {
-    close(fd);
-    return host_failure("shared handle (write)", physical->size);
+// From now on the memory is a file, mapped wherever it was mapped before: see Note [Shared contents].
+static Error share_locked(Physical *physical) {
+  if (physical->descriptor >= 0) return cuda::kSuccess;
+  const int descriptor = make_shared_file(physical->size, physical->device);
+  if (descriptor < 0) return cuda::kOperatingSystem;
+  if (physical->mapped_at != 0) {
+    const Range range = find_range(reinterpret_cast<void *>(physical->mapped_at));
+    if (range.kind == RangeKind::mapped && range.owner == physical &&
+        (!write_touched(descriptor, range.start, range.size) || !map_shared(descriptor, 0, range.start, range.size))) {
+      close(descriptor);
+      return host_failure("shared memory (write)", physical->size);
+    }
   }
-  *descriptor = fd;
+  physical->descriptor = descriptor;
   return cuda::kSuccess;
 }
 
+Error export_physical(Physical *physical, int *descriptor) {
+  Locked locked(physical_lock);
+  const Error error = share_locked(physical);
+  if (error != cuda::kSuccess) return error;
+  *descriptor = fcntl(physical->descriptor, F_DUPFD_CLOEXEC, 0);
+  return *descriptor >= 0 ? cuda::kSuccess : host_failure("shared handle (fcntl)", physical->size);
+}
+
 Error import_physical(int descriptor, Physical **handle) {
-  Exported exported;
-  if (pread(descriptor, &exported, sizeof(exported), 0) != static_cast<ssize_t>(sizeof(exported)) || exported.magic != kExportedMagic)
-    return cuda::kInvalidValue;
+  SharedLabel label;
+  if (!read_label(descriptor, &label)) return cuda::kInvalidValue;
   int device = -1;
   for (int d = 0; d < state.visible_count; ++d)
-    if (book_device(d) == exported.device) device = d;
-  if (exported.device >= 0 && device < 0) return cuda::kInvalidDevice;
+    if (book_device(d) == label.device) device = d;
+  if (label.device >= 0 && device < 0) return cuda::kInvalidDevice;
   Physical *physical = make<Physical>(kPhysicalObject);
-  if (physical == nullptr) return cuda::kOperatingSystem;
+  const int own = physical == nullptr ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, 800);
+  if (own < 0) {
+    delete_object(physical);
+    return host_failure("shared handle (fcntl)", label.size);
+  }
   physical->device = device;
-  physical->size = exported.size;
+  physical->size = label.size;
   physical->references = 1;
   physical->imported = 1;
+  physical->descriptor = own;
   physical->properties.type = 1;  // pinned, the only kind
   physical->properties.location = {cuda::kLocationDevice, device};
   *handle = physical;
@@ -131,9 +145,15 @@ Error map_physical(uintptr_t address, size_t bytes, size_t offset, Physical *phy
   const Range first = find_range(reinterpret_cast<void *>(address));
   const Range last = find_range(reinterpret_cast<void *>(address + bytes - 1));
   if (first.kind != RangeKind::reservation || last.kind != RangeKind::reservation) return cuda::kInvalidValue;
+  if (physical->mapped_at != 0) {  // a second place for the same memory
+    const Error error = share_locked(physical);
+    if (error != cuda::kSuccess) return error;
+  }
   if (!insert_range(Range{address, bytes, 0, 0, physical, 0, static_cast<int16_t>(physical->device), RangeKind::mapped, 0}))
     return host_failure("small host memory", bytes);
   __atomic_add_fetch(&physical->references, 1, __ATOMIC_RELAXED);
+  if (physical->mapped_at == 0) physical->mapped_at = address;
+  if (physical->descriptor >= 0) return map_shared(physical->descriptor, 0, address, bytes) ? cuda::kSuccess : cuda::kOperatingSystem;
   if (mprotect(reinterpret_cast<void *>(address), bytes, PROT_READ | PROT_WRITE) != 0) return host_failure("mapping (mprotect)", bytes);
   return cuda::kSuccess;
 }
@@ -150,9 +170,11 @@ Error unmap_physical(uintptr_t address, size_t bytes) {
   for (uintptr_t at = address; at < address + bytes;) {
     const Range range = remove_range(at, RangeKind::mapped);
     drop_contents(reinterpret_cast<void *>(at), range.size);
-    madvise(reinterpret_cast<void *>(at), range.size, MADV_DONTNEED);
-    mprotect(reinterpret_cast<void *>(at), range.size, PROT_NONE);
-    release_physical(static_cast<Physical *>(range.owner));
+    Physical *physical = static_cast<Physical *>(range.owner);
+    if (physical->mapped_at == at) physical->mapped_at = 0;
+    forget_shared(at);
+    mmap(reinterpret_cast<void *>(at), range.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    release_physical(physical);
     at = range.end();
   }
   return cuda::kSuccess;

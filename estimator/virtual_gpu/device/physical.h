@@ -3,8 +3,8 @@
 //
 // A physical allocation is charged when it is made and discharged when its handle has been released and its last mapping
 // is gone, as with the driver. A reservation is inaccessible address space; mapping makes its part readable and writable
-// (access rights are not kept apart), unmapping gives the pages back. One physical allocation mapped twice does not
-// share contents. Sizes and addresses are multiples of 2 MiB. Host memory (CU_MEM_LOCATION_TYPE_HOST…) costs no device memory.
+// (access rights are not kept apart), unmapping gives the pages back. One physical allocation that is exported or mapped twice
+// has the same small contents everywhere: Note [Shared contents] in shared.h. Sizes and addresses are multiples of 2 MiB. Host memory (CU_MEM_LOCATION_TYPE_HOST…) costs no device memory.
 #pragma once
 
 #include "estimator/virtual_gpu/device/memory.h"
@@ -17,6 +17,8 @@ struct Physical {
   size_t size;
   uint32_t references;   // the handle's (one, plus retains) and one a mapping
   uint32_t imported;     // from another process, which pays for it
+  int descriptor;        // of its file once it is shared; -1: private
+  uintptr_t mapped_at;   // its first mapping; 0: none
   cuda::PhysicalProperties properties;
 };
 
@@ -24,8 +26,8 @@ Error reserve_addresses(uintptr_t *address, size_t bytes, size_t alignment, uint
 Error free_addresses(uintptr_t address, size_t bytes);
 Error create_physical(Physical **handle, size_t bytes, const cuda::PhysicalProperties &properties);
 Physical *find_physical(uint64_t handle);
-// Sharing with other processes of the book by file descriptor; contents are not shared.
-Error export_physical(const Physical *physical, int *descriptor);
+// Sharing with other processes of the book by file descriptor.
+Error export_physical(Physical *physical, int *descriptor);
 Error import_physical(int descriptor, Physical **handle);
 void release_physical(Physical *physical);
 Error map_physical(uintptr_t address, size_t bytes, size_t offset, Physical *physical);

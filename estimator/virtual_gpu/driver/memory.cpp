@@ -7,6 +7,7 @@
 #include "estimator/virtual_gpu/device/ipc.h"
 #include "estimator/virtual_gpu/device/physical.h"
 #include "estimator/virtual_gpu/device/pools.h"
+#include "estimator/virtual_gpu/device/shared.h"
 #include "estimator/virtual_gpu/driver/driver.h"
 
 using DevicePointer = uint64_t;
@@ -128,7 +129,7 @@ GPUMEM_EXPORT int cuMemGetAllocationPropertiesFromHandle(cuda::PhysicalPropertie
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuMemExportToShareableHandle(void *shared, uint64_t handle, int type, unsigned long long) {
-  const Physical *physical = find_physical(handle);
+  Physical *physical = find_physical(handle);
   if (physical == nullptr || shared == nullptr) return cuda::kInvalidValue;
   constexpr int kFileDescriptor = 1;
   return type == kFileDescriptor ? export_physical(physical, static_cast<int *>(shared)) : cuda::kNotSupported;
@@ -218,9 +219,15 @@ DRIVER_ALIAS(cuMemsetD32Async_ptsz, cuMemsetD32Async);
 
 // --- What a pointer is ---
 
+constexpr int kIsShared = -0x6770;  // our own, for the tracer: Note [Shared contents] in device/shared.h
 GPUMEM_EXPORT int cuPointerGetAttribute(void *data, int attribute, DevicePointer pointer) {
   const Error error = check_ready();
   if (error != cuda::kSuccess) return error;
+  if (data == nullptr) return cuda::kInvalidValue;
+  if (attribute == kIsShared) {
+    *static_cast<unsigned *>(data) = is_shared(address(pointer)) ? 1 : 0;
+    return cuda::kSuccess;
+  }
   Range range = find_range(address(pointer));
   if (range.kind == RangeKind::none || range.kind == RangeKind::reservation) return cuda::kInvalidValue;
   if (range.kind == RangeKind::slab) range = slab_block(range, address(pointer));

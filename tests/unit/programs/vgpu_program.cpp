@@ -3,6 +3,7 @@
 // against the runtime's names. Exit status 0: all was as in CUDA; else the failing line is on standard error.
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -91,6 +92,10 @@ int cuMemMap(uint64_t, size_t, size_t, uint64_t, unsigned long long);
 int cuMemUnmap(uint64_t, size_t);
 int cuMemSetAccess(uint64_t, size_t, const void *, size_t);
 int cuMemExportToShareableHandle(void *, uint64_t, int, unsigned long long);
+int cuMemImportFromShareableHandle(uint64_t *, void *, int);
+int cudaIpcGetMemHandle(gpumem::cuda::IpcHandle *, void *);
+int cudaIpcOpenMemHandle(void **, gpumem::cuda::IpcHandle, unsigned);
+int cudaIpcCloseMemHandle(void *);
 int cuGetProcAddress_v2(const char *, void **, int, unsigned long long, int *);
 int cuGetExportTable(const void **, const void *);
 int cuModuleLoadData(void **, const void *);
@@ -262,6 +267,88 @@ void virtual_memory() {
   CHECK(cuMemRelease(handles[1]) == 0 && cuMemRelease(handles[2]) == 0 && cuMemRelease(handles[2]) == 1);
   CHECK(free_bytes() == before);
   CHECK(cuMemAddressFree(address, 20 * kMiB) == 0);
+}
+
+// Two processes: each sees what the other writes, and only the owner pays. The child begins before CUDA is used.
+void shared_memory() {
+  int down[2], up[2];
+  CHECK(pipe(down) == 0 && pipe(up) == 0);
+  gpumem::cuda::IpcHandle handle;
+  char text[64];
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    void *seen = nullptr;
+    CHECK(close(down[1]) == 0 && close(up[0]) == 0 && read(down[0], &handle, sizeof handle) == sizeof handle);
+    const size_t before = free_bytes();
+    CHECK(cudaIpcOpenMemHandle(&seen, handle, 1) == 0);
+    CHECK(cudaMemcpy(text, seen, 64, kDeviceToHost) == 0 && strcmp(text, "from the owner") == 0);
+    CHECK(cudaMemcpy(static_cast<char *>(seen) + kMiB, "from the other", 15, kHostToDevice) == 0);
+    CHECK(free_bytes() == before);
+    CHECK(write(up[1], "1", 1) == 1 && read(down[0], text, 1) == 1);  // the owner has seen it, cleared the whole, and freed it
+    CHECK(cudaMemcpy(text, seen, 64, kDeviceToHost) == 0 && text[0] == 0);
+    CHECK(cudaIpcCloseMemHandle(seen) == 0 && cudaIpcCloseMemHandle(seen) == 1);
+    CHECK(cudaIpcOpenMemHandle(&seen, handle, 1) == 1);  // gone
+    // The same through physical memory, by its descriptor.
+    int fd;
+    CHECK(read(down[0], &fd, sizeof fd) == sizeof fd);
+    const size_t then = free_bytes();
+    snprintf(text, sizeof text, "/proc/%d/fd/%d", getppid(), fd);
+    const int opened = open(text, O_RDWR);
+    uint64_t memory, address;
+    CHECK(cuMemImportFromShareableHandle(&memory, reinterpret_cast<void *>(static_cast<intptr_t>(opened)), 1) == 0);
+    CHECK(cuMemAddressReserve(&address, 4 * kMiB, 0, 0, 0) == 0 && cuMemMap(address, 4 * kMiB, 0, memory, 0) == 0);
+    CHECK(cudaMemcpy(text, reinterpret_cast<void *>(address), 9, kDeviceToHost) == 0 && strcmp(text, "physical") == 0);
+    CHECK(free_bytes() == then);
+    CHECK(cuMemUnmap(address, 4 * kMiB) == 0 && cuMemRelease(memory) == 0);
+    _exit(0);
+  }
+  CHECK(close(down[0]) == 0 && close(up[1]) == 0);
+  char *mine, *other;
+  CHECK(cudaMalloc(reinterpret_cast<void **>(&other), 1000) == 0 && cudaMalloc(reinterpret_cast<void **>(&mine), 3 * kMiB) == 0);
+  memset(text, 0, sizeof text);
+  strcpy(text, "from the owner");
+  CHECK(cudaMemcpy(mine, text, 64, kHostToDevice) == 0);
+  CHECK(cudaIpcGetMemHandle(&handle, mine) == 0 && cudaIpcGetMemHandle(&handle, mine) == 0);
+  void *again;
+  CHECK(cudaIpcOpenMemHandle(&again, handle, 1) == 1);  // not in the process that made it
+  CHECK(cudaMemcpy(text, mine, 64, kDeviceToHost) == 0 && strcmp(text, "from the owner") == 0);
+  CHECK(write(down[1], &handle, sizeof handle) == sizeof handle && read(up[0], text, 1) == 1);
+  CHECK(cudaMemcpy(text, mine + kMiB, 15, kDeviceToHost) == 0 && strcmp(text, "from the other") == 0);
+  CHECK(cudaMemset(mine, 0, 3 * kMiB) == 0 && cudaFree(mine) == 0 && cudaFree(other) == 0);
+  CHECK(write(down[1], "1", 1) == 1);
+
+  uint64_t address, twice, memory;
+  PhysicalProperties properties = {};
+  properties.type = 1;
+  properties.location = {1, 0};
+  properties.requestedHandleTypes = 1;
+  CHECK(cuMemAddressReserve(&address, 4 * kMiB, 0, 0, 0) == 0 && cuMemCreate(&memory, 4 * kMiB, &properties, 0) == 0);
+  CHECK(cuMemMap(address, 4 * kMiB, 0, memory, 0) == 0 && cuMemSetAccess(address, 4 * kMiB, nullptr, 0) == 0);
+  CHECK(cudaMemcpy(reinterpret_cast<void *>(address), "physical", 9, kHostToDevice) == 0);
+  int fd = -1;
+  CHECK(cuMemExportToShareableHandle(&fd, memory, 1, 0) == 0);
+  // Mapped twice, it has the same bytes in both places.
+  CHECK(cuMemAddressReserve(&twice, 4 * kMiB, 0, 0, 0) == 0 && cuMemMap(twice, 4 * kMiB, 0, memory, 0) == 0);
+  CHECK(cudaMemcpy(text, reinterpret_cast<void *>(twice), 9, kDeviceToHost) == 0 && strcmp(text, "physical") == 0);
+  CHECK(write(down[1], &fd, sizeof fd) == sizeof fd);
+  int status = 1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(cuMemUnmap(address, 4 * kMiB) == 0 && cuMemUnmap(twice, 4 * kMiB) == 0 && cuMemRelease(memory) == 0 && close(fd) == 0);
+}
+
+// The real runtime by its handle: the virtual GPU's functions, in the generation that the library's name says.
+void by_handle(const char *path, const char *generation) {
+  void *self = dlopen("libgpumem_vgpu.so", RTLD_LAZY | RTLD_NOLOAD), *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(self != nullptr && library != nullptr);
+  CHECK(dlsym(library, "cudaGetDeviceProperties") == dlvsym(self, "cudaGetDeviceProperties", generation));
+  CHECK(dlsym(library, "cudaMalloc") == dlsym(self, "cudaMalloc"));
+  CHECK(dlsym(library, "cudaNoSuchThing") == nullptr && dlerror() != nullptr);
+  CHECK(reinterpret_cast<int (*)()>(dlsym(library, "fake_only"))() == 41);
+  CHECK(dlsym(RTLD_DEFAULT, "cudaGetDeviceProperties") == dlvsym(self, "cudaGetDeviceProperties", generation));
+  CHECK(dlsym(RTLD_NEXT, "fake_only") == nullptr);
+  int count = 0;
+  CHECK(reinterpret_cast<int (*)(int *)>(dlsym(library, "cudaGetDeviceCount"))(&count) == 0 && count == 2);
 }
 
 void pools() {
@@ -584,7 +671,7 @@ struct Part {
 };
 constexpr Part kParts[] = {
     {"no_device", no_device}, {"out_of_memory", out_of_memory}, {"small", small}, {"contents", contents}, {"stale", stale},
-    {"pointers", pointers}, {"virtual_memory", virtual_memory}, {"pools", pools}, {"streams", streams}, {"graphs", graphs},
+    {"pointers", pointers}, {"virtual_memory", virtual_memory}, {"shared_memory", shared_memory}, {"pools", pools}, {"streams", streams}, {"graphs", graphs},
     {"contexts", contexts}, {"look", look}, {"properties", properties}, {"code", code}, {"missing", missing},
     {"entry_points", entry_points}, {"forks", forks}, {"forks_with_locks_held", forks_with_locks_held}, {"host_limit", host_limit},
     {"die", die}, {"refused", refused},
@@ -594,6 +681,7 @@ constexpr Part kParts[] = {
 
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "hold") == 0) return hold(strtoul(argv[2], nullptr, 10)), 0;
+  if (argc == 4 && strcmp(argv[1], "by_handle") == 0) return by_handle(argv[2], argv[3]), 0;
   for (const Part &part : kParts)
     if (argc == 2 && strcmp(argv[1], part.name) == 0) return part.run(), 0;
   fprintf(stderr, "vgpu_program: no such part\n");
