@@ -15,10 +15,10 @@ def start(torch):
 def on_torch_launcher(api):
     original = api.launch_agent
 
-    def launch_agent(config, entrypoint, args):
+    def launch_agent(config, entrypoint, args, **options):  # more of them since 2.15
         local, nodes = int(config.nproc_per_node), max(1, int(config.min_nodes))
         if nodes == 1 and 1 < local <= _devices():
-            return original(config, entrypoint, args)
+            return original(config, entrypoint, args, **options)
         environment = _environment(local, nodes)
         environment.update(
             TORCHELASTIC_RESTART_COUNT="0",
