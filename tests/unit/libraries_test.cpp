@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "estimator/book/book.h"
+#include "estimator/workspaces/plans.h"
+#include "estimator/workspaces/table.h"
 
 namespace {
 
@@ -507,6 +509,92 @@ TEST_F(Planner, ANewEnoughCudnnOfTheJobPlansWithTheGpusDescription) {
     CHECK_CHILD(strcmp(static_cast<char *>(dlsym(own, "fake_json")), "{\"deviceVer\": 860}") == 0);
     CHECK_CHILD(call<size_t>("cudnnGetVersion") == 90800);
     CHECK_CHILD(notes().find("{\"event\": \"cudnn\", \"planner\": \"9.8.0 (the job's own)\"}") != std::string::npos);
+    CHECK_CHILD(notes().find("cuDNN chose engines that it compiles") != std::string::npos);
+    fs::remove_all(directory());
+    _exit(0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
+}
+
+// The plan for a graph of one operation on one tensor, described through the stand-in or, to know its key, to
+// estimator/workspaces itself.
+struct ThroughStandIn {
+  static void *made(int type) {
+    void *descriptor = nullptr;
+    return call("cudnnBackendCreateDescriptor", type, &descriptor) == 0 ? descriptor : nullptr;
+  }
+  static void set(void *of, int name, int type, int64_t count, const void *values) {
+    call("cudnnBackendSetAttribute", of, name, type, count, values);
+  }
+  static void results(void *heuristic, void **config) {
+    int64_t count = 0;
+    call("cudnnBackendGetAttribute", heuristic, 202, 15, int64_t{1}, &count, static_cast<void *>(config));
+  }
+};
+struct Directly {
+  static void *made(int type) {
+    static char places[16];
+    static int used;
+    gpumem::workspaces::created(&places[used], type);
+    return &places[used++];
+  }
+  static void set(void *of, int name, int type, int64_t count, const void *values) { gpumem::workspaces::attribute_set(of, name, type, count, values); }
+  static void results(void *heuristic, void **config) { gpumem::workspaces::attribute_got(heuristic, 202, 15, 1, config); }
+};
+template <class Way>
+static void *plan_for(int64_t batch) {
+  void *tensor = Way::made(17), *operation = Way::made(10), *graph = Way::made(15), *heuristic = Way::made(4), *config = Way::made(3),
+       *plan = Way::made(5);
+  const int64_t dimensions[] = {batch, 64, 56, 56};
+  const int data_type = 0;
+  Way::set(tensor, 901, 1, 1, &data_type);
+  Way::set(tensor, 902, 3, 4, dimensions);
+  Way::set(operation, 704, 15, 1, &tensor);
+  Way::set(graph, 801, 15, 1, &operation);
+  Way::set(heuristic, 201, 15, 1, &graph);
+  Way::results(heuristic, &config);
+  Way::set(plan, 401, 15, 1, &config);
+  return plan;
+}
+static int64_t workspace_of(void *plan) {
+  int64_t count = 0, bytes = -1;
+  return call("cudnnBackendGetAttribute", plan, 402, 3, int64_t{1}, &count, static_cast<void *>(&bytes)) == 0 ? bytes : -2;
+}
+// A table in which the plan for `batch` was seen on this GPU under that cuDNN.
+static void learn(int64_t batch, uint64_t version, uint64_t bytes) {
+  gpumem::workspaces::Plan plan;
+  ASSERT_TRUE(gpumem::workspaces::find_plan(plan_for<Directly>(batch), &plan));
+  const std::string gpu = "A virtual GPU";
+  char line[gpumem::workspaces::kMaxLine];
+  const size_t length = gpumem::workspaces::format({gpu.data(), gpu.size(), version, plan.key, bytes, plan.label, strlen(plan.label)}, line, sizeof line);
+  std::ofstream(fs::path(directory()) / "workspaces.tsv").write(line, static_cast<std::streamsize>(length));
+  setenv("GPUMEM_WORKSPACES", (fs::path(directory()) / "workspaces.tsv").c_str(), 1);
+}
+
+TEST_F(Planner, WithoutACudnnThatPlansWorkspacesAreThoseLearnedOnTheNodes) {
+  auto child = [] {
+    learn(8, 90100, 5013520);
+    void *own = dlopen(place("own", "libfake_cudnn_old.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK_CHILD(own != nullptr && library() != nullptr);
+    CHECK_CHILD(workspace_of(plan_for<ThroughStandIn>(8)) == 5013520);
+    CHECK_CHILD(notes().find("jobs on this GPU model were seen to use") != std::string::npos);
+    CHECK_CHILD(notes().find("taken as 0") == std::string::npos);
+    CHECK_CHILD(workspace_of(plan_for<ThroughStandIn>(9)) == 0);
+    CHECK_CHILD(notes().find("taken as 0") != std::string::npos);
+    fs::remove_all(directory());
+    _exit(0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(Planner, ALearnedSizeStandsForAnEngineThatIsCompiledOnTheGpu) {
+  auto child = [] {
+    learn(8, 90800, 4242);
+    void *own = dlopen(place("own", "libfake_cudnn_new.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK_CHILD(own != nullptr && library() != nullptr);
+    CHECK_CHILD(workspace_of(plan_for<ThroughStandIn>(8)) == 4242);
+    CHECK_CHILD(notes().find("cuDNN chose engines that it compiles") == std::string::npos);
+    CHECK_CHILD(workspace_of(plan_for<ThroughStandIn>(9)) == 12345);
     CHECK_CHILD(notes().find("cuDNN chose engines that it compiles") != std::string::npos);
     fs::remove_all(directory());
     _exit(0);
