@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "base/file.h"
 #include "base/size.h"
@@ -310,11 +312,11 @@ TEST(Mounts, AreReadWithTheirEscapesAndTheirOptions) {
   EXPECT_FALSE(is_within("/homes", "/home"));
 }
 
-std::string run_stand_in(const std::vector<std::string>& arguments) {
+std::string run_stand_in(const std::vector<std::string>& arguments, const std::string& path = "/usr/bin:/bin") {
   SubprocessOptions options;
   options.arguments = arguments;
   options.arguments[0] = std::string(STAND_INS) + "/" + arguments[0];
-  options.environment = {"PATH=/usr/bin:/bin", "SLURM_JOB_NODELIST=n1"};
+  options.environment = {"PATH=" + path, "SLURM_JOB_NODELIST=n1"};
   auto result = run_subprocess(options);
   return result ? result->output + std::to_string(result->exit_status) : result.error().message;
 }
@@ -338,6 +340,21 @@ TEST(StandIns, MpirunRunsRankZeroAndTheOthersDoNothing) {
   EXPECT_EQ(run_stand_in({"scancel", "1"}), "0");
   EXPECT_EQ(run_stand_in({"scontrol", "show", "hostnames", "a,b"}), "a\nb\n0");
   EXPECT_EQ(run_stand_in({"scontrol", "show", "hostnames"}), "n1\n0");
+}
+
+TEST(StandIns, AllRanksRunWhereThereAreGpusForThem) {
+  std::string directory = (std::filesystem::temp_directory_path() / "gpumem-stand-ins-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(directory.data()), nullptr);
+  std::ofstream(directory + "/nvidia-smi") << "#!/bin/sh\nprintf 'GPU 0: A\\nGPU 1: A\\n'\n";
+  ::chmod((directory + "/nvidia-smi").c_str(), 0755);
+  const std::string path = directory + ":/usr/bin:/bin";
+  const std::string show = "sleep 0.$(($1 * 3)); echo $1 of $2 ${GPUMEM_ALONE:-together}";
+  EXPECT_EQ(run_stand_in({"srun", "-n2", "sh", "-c", "set -- $SLURM_PROCID $SLURM_NTASKS; " + show}, path), "0 of 2 together\n1 of 2 together\n0");
+  EXPECT_EQ(run_stand_in({"srun", "-n3", "sh", "-c", "set -- $SLURM_PROCID $SLURM_NTASKS; " + show}, path), "0 of 3 1\n0");
+  EXPECT_EQ(run_stand_in({"srun", "-N2", "--ntasks-per-node=1", "sh", "-c", "set -- $SLURM_PROCID $SLURM_NTASKS; " + show}, path), "0 of 2 1\n0");
+  EXPECT_EQ(run_stand_in({"mpirun", "-n", "2", "sh", "-c", "set -- $PMI_RANK $PMI_SIZE; " + show}, path), "0 of 2 together\n1 of 2 together\n0");
+  EXPECT_EQ(run_stand_in({"srun", "-n2", "sh", "-c", "exit $SLURM_PROCID"}, path), "1");
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace
