@@ -82,7 +82,7 @@ std::vector<Device> real_gpus(const Settings& settings) {
     device.index = static_cast<int>(devices.size());
     device.gpu = information(text, "Model");
     device.uuid = information(text, "GPU UUID");
-    if (auto profile = gpus::find_profile(settings.profiles_directory, device.gpu); profile && !device.gpu.empty()) {
+    if (auto profile = gpus::find_profile_of_device(settings.profiles_directory, device.gpu); profile && !device.gpu.empty()) {
       device.usable_bytes = profile->usable_bytes();
       device.context_bytes = profile->context_bytes();
     }

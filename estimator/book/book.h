@@ -69,7 +69,8 @@ struct DeviceDescription {
   uint32_t mig;                    // 1: this device is a MIG instance
   uint32_t ecc;                    // 1: ECC is on
   uint32_t power_limit_mw;
-  uint32_t reserved_words[6];
+  uint32_t copy_engines;           // that work beside the multiprocessors
+  uint32_t reserved_words[5];
   uint64_t total_bytes;            // cudaMemGetInfo's and cudaDeviceProp's total
   uint64_t usable_bytes;           // all that contexts and allocations can take; 0: unlimited (meter)
   uint64_t context_bytes;          // charged to each process at its first real use of the device

@@ -18,11 +18,11 @@ void copy_text(char* destination, std::size_t size, const std::string& text) {
 }
 
 // UUIDs of virtual devices: stable for a model and index, and plainly made up (version 8, RFC 9562: custom).
-std::string virtual_uuid(const std::string& name, int index) {
+std::string virtual_uuid(const std::string& name, int index, bool mig) {
   std::uint64_t hash = 1469598103934665603ull;  // FNV-1a
   for (unsigned char c : name) hash = (hash ^ c) * 1099511628211ull;
   char text[48];
-  std::snprintf(text, sizeof text, "GPU-%08x-%04x-8000-8000-%012x", static_cast<unsigned>(hash >> 32),
+  std::snprintf(text, sizeof text, "%s-%08x-%04x-8000-8000-%012x", mig ? "MIG" : "GPU", static_cast<unsigned>(hash >> 32),
                 static_cast<unsigned>(hash & 0xffff), static_cast<unsigned>(index));
   return text;
 }
@@ -33,7 +33,7 @@ book::DeviceDescription describe_device(const Profile& profile, int index, std::
   book::DeviceDescription device{};
   auto number = [&](const char* field) { return static_cast<std::uint32_t>(profile.number(field)); };
   copy_text(device.name, sizeof device.name, profile.name);
-  copy_text(device.uuid, sizeof device.uuid, virtual_uuid(profile.name, index));
+  copy_text(device.uuid, sizeof device.uuid, virtual_uuid(profile.name, index, profile.number("mig") != 0));
   std::snprintf(device.pci_bus_id, sizeof device.pci_bus_id, "00000000:%02X:00.0", static_cast<unsigned>(index + 1));
   std::snprintf(device.serial, sizeof device.serial, "%d", index);
   device.compute_major = static_cast<std::uint32_t>(std::atoi(profile.compute_capability.c_str()));
@@ -53,6 +53,8 @@ book::DeviceDescription describe_device(const Profile& profile, int index, std::
   device.threads_per_sm = number("threads_per_sm");
   device.blocks_per_sm = number("blocks_per_sm");
   device.warp_size = number("warp_size");
+  device.mig = number("mig");
+  device.copy_engines = number("copy_engines");
   device.ecc = number("ecc");
   device.power_limit_mw = number("power_limit_mw");
   device.total_bytes = profile.total_bytes();
@@ -69,6 +71,7 @@ book::DeviceDescription describe_device(const Profile& profile, int index, std::
 }
 
 std::string cudnn_device_json(const Profile& profile) {
+  if (!profile.cudnn_device.is_null()) return profile.cudnn_device.dump();
   const std::size_t dot = profile.compute_capability.find('.');
   const int major = std::atoi(profile.compute_capability.c_str());
   const int minor = std::atoi(profile.compute_capability.c_str() + dot + 1);

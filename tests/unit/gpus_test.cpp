@@ -20,7 +20,7 @@ Profile must_find(const std::string& wanted) {
 TEST(Profiles, EveryShippedProfileHasASourceForEachValueAndDescribesADevice) {
   auto profiles = load_profiles(PROFILES);
   ASSERT_TRUE(profiles.ok()) << profiles.error().message;
-  EXPECT_GE(profiles->size(), 14u);
+  EXPECT_GE(profiles->size(), 70u);
   for (const auto& profile : *profiles) {
     for (const auto& [name, field] : profile.fields) EXPECT_FALSE(field.where.empty()) << profile.name << " " << name;
     const auto device = describe_device(profile, 0, 0);
@@ -28,7 +28,9 @@ TEST(Profiles, EveryShippedProfileHasASourceForEachValueAndDescribesADevice) {
     EXPECT_GE(device.nvml_total_bytes, device.total_bytes) << profile.name;
     EXPECT_GE(device.compute_major, 7u) << profile.name;
     EXPECT_GT(device.threads_per_sm, 0u) << profile.name;
+    EXPECT_GT(device.context_bytes, 0u) << profile.name;
     EXPECT_LT(device.context_bytes, kGiB) << profile.name;
+    EXPECT_GT(device.memory_clock_khz, 0u) << profile.name;
     EXPECT_LT(cudnn_device_json(profile).size(), book::kCudnnTextSize) << profile.name;
   }
 }
@@ -39,6 +41,109 @@ TEST(Profiles, ANameAnAliasOrAUniquePartFindsTheModelWhateverTheCase) {
   EXPECT_EQ(must_find("l4").name, "NVIDIA L4");
   EXPECT_EQ(must_find("v100-32gb").name, "Tesla V100-SXM2-32GB");
   EXPECT_EQ(must_find("SXM4-80").name, "NVIDIA A100-SXM4-80GB");
+}
+
+TEST(Profiles, NoTwoShippedProfilesHaveAnAliasInCommon) {
+  auto profiles = load_profiles(PROFILES);
+  ASSERT_TRUE(profiles.ok());
+  for (const auto& profile : *profiles) {
+    for (const auto& alias : profile.aliases) EXPECT_EQ(must_find(alias).path, profile.path) << alias;
+  }
+}
+
+TEST(Profiles, WhatTheComputeCapabilityFixesIsFilledInAndCanBeOverruled) {
+  nlohmann::json object = {{"version", 1}, {"name", "NVIDIA Test"}, {"compute_capability", "9.0"}};
+  for (const char* own : {"total_bytes", "sm_count", "sm_clock_khz", "memory_clock_khz", "l2_bytes"}) {
+    object["fields"][own] = {{"value", 100u}, {"source", "measured"}, {"where", "here"}};
+  }
+  auto profile = parse_profile(object, "");
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(profile->number("threads_per_sm"), 2048u);
+  EXPECT_EQ(profile->number("shared_per_block_optin"), 227u << 10);
+  EXPECT_EQ(profile->fields["threads_per_sm"].source, "published");
+  // 100 multiprocessors of 2048 threads at 3.2 MiB each 1536 threads, and 128 MiB.
+  EXPECT_EQ(profile->context_bytes(), (427 + 128) * kMiB);
+  EXPECT_EQ(profile->assumed_fields(), std::vector<std::string>{"context_bytes"});
+
+  object["fields"]["threads_per_sm"] = {{"value", 1024u}, {"source", "measured"}, {"where", "here"}};
+  EXPECT_EQ(parse_profile(object, "")->number("threads_per_sm"), 1024u);
+
+  object["compute_capability"] = "99.0";
+  profile = parse_profile(object, "");
+  ASSERT_FALSE(profile.ok());
+  EXPECT_NE(profile.error().message.find("compute capability 99.0"), std::string::npos) << profile.error().message;
+}
+
+TEST(Profiles, TheLargestMeasuredContextTakesThePlaceOfTheAssumedOne) {
+  auto object = to_json(must_find("T4"));
+  object["fields"].erase("context_bytes");
+  const auto context = [](const char* torch, std::uint64_t bare, std::uint64_t warm) {
+    return nlohmann::json{{"torch", torch}, {"bare_bytes", bare}, {"warm_bytes", warm}, {"source", "measured"}, {"where", "driver 550"}};
+  };
+  object["contexts"] = {context("2.6.0+cu124", 100 * kMiB, 180 * kMiB), context("2.11.0+cu130", 110 * kMiB, 240 * kMiB)};
+  auto profile = parse_profile(object, "");
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(profile->context_bytes(), 240 * kMiB);
+  EXPECT_EQ(profile->fields["context_bytes"].source, "measured");
+  EXPECT_NE(profile->fields["context_bytes"].where.find("2.11.0"), std::string::npos);
+  EXPECT_EQ(to_json(*parse_profile(to_json(*profile), "")), to_json(*profile));
+
+  object["contexts"][0]["bare_bytes"] = 181 * kMiB;
+  EXPECT_FALSE(parse_profile(object, "").ok());
+}
+
+TEST(Profiles, ModelsThatShareANameAreToldApartByTheirAliases) {
+  EXPECT_EQ(must_find("RTX 4060 Ti 8GB").name, must_find("RTX 4060 Ti 16GB").name);
+  EXPECT_LT(must_find("RTX 4060 Ti 8GB").total_bytes(), must_find("RTX 4060 Ti 16GB").total_bytes());
+  auto found = find_profile(PROFILES, "NVIDIA GeForce RTX 4060 Ti");
+  ASSERT_FALSE(found.ok());
+  EXPECT_NE(found.error().message.find("RTX 4060 Ti 8GB, RTX 4060 Ti 16GB"), std::string::npos) << found.error().message;
+  // A driver says no more than the name: the smaller one promises nothing that is not there.
+  auto device = find_profile_of_device(PROFILES, "NVIDIA GeForce RTX 4060 Ti");
+  ASSERT_TRUE(device.ok()) << device.error().message;
+  EXPECT_EQ(device->total_bytes(), must_find("RTX 4060 Ti 8GB").total_bytes());
+}
+
+TEST(Mig, AnInstanceIsADeviceOfItsOwnWithThePartsShareOfEverything) {
+  const Profile instance = must_find("A100-SXM4-40GB mig 1G.5GB");
+  EXPECT_EQ(instance.name, "NVIDIA A100-SXM4-40GB MIG 1g.5gb");
+  EXPECT_EQ(instance.total_bytes(), 4864 * kMiB);
+  EXPECT_LT(instance.context_bytes(), must_find("A100-SXM4-40GB").context_bytes());
+  const auto device = describe_device(instance, 0, 0);
+  EXPECT_EQ(device.mig, 1u);
+  EXPECT_EQ(device.sm_count, 14u);
+  EXPECT_EQ(device.l2_bytes, (40u << 20) / 8);
+  EXPECT_EQ(device.copy_engines, 1u);
+  EXPECT_EQ(std::string(device.uuid).substr(0, 4), "MIG-");
+  EXPECT_EQ(device.nvml_total_bytes, device.total_bytes);
+  EXPECT_EQ(nlohmann::json::parse(cudnn_device_json(instance))["multiProcessorCount"], 14);
+  EXPECT_EQ(to_json(*parse_profile(to_json(instance), "")), to_json(instance));
+}
+
+TEST(Mig, EveryListedInstanceIsSmallerThanItsGpu) {
+  auto profiles = load_profiles(PROFILES);
+  ASSERT_TRUE(profiles.ok());
+  int listed = 0;
+  for (const auto& profile : *profiles) {
+    for (const auto& size : profile.mig_profiles) {
+      ++listed;
+      const Profile instance = mig_instance(profile, size);
+      EXPECT_LT(instance.name.size(), book::kNameSize) << instance.name;
+      EXPECT_LT(size.total_bytes, profile.total_bytes()) << instance.name;
+      EXPECT_LE(size.sm_count, profile.number("sm_count")) << instance.name;
+      EXPECT_LE(size.l2_bytes, profile.number("l2_bytes")) << instance.name;
+      EXPECT_LE(size.total_bytes * size.instances, profile.total_bytes()) << instance.name;
+      EXPECT_FALSE(size.where.empty()) << instance.name;
+    }
+  }
+  EXPECT_GE(listed, 60);
+}
+
+TEST(Mig, AnUnknownSizeNamesTheKnownOnes) {
+  auto found = find_profile(PROFILES, "A30 MIG 3g.20gb");
+  ASSERT_FALSE(found.ok());
+  EXPECT_NE(found.error().message.find("1g.6gb"), std::string::npos) << found.error().message;
+  EXPECT_FALSE(find_profile(PROFILES, "RTX 3060 MIG 1g.5gb").ok());
 }
 
 TEST(Profiles, AnAmbiguousPartNamesItsCandidates) {
@@ -54,6 +159,7 @@ TEST(Profiles, AnUnknownNameSaysWhereToLook) {
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().kind, ErrorKind::not_found);
   EXPECT_NE(found.error().message.find("gpumem gpus"), std::string::npos);
+  EXPECT_NE(found.error().message.find("gpumem calibrate"), std::string::npos);
 }
 
 TEST(Profiles, AFileCanBeGivenByItsPathAndAJourneyThroughJsonChangesNothing) {

@@ -193,7 +193,7 @@ bool device_attribute(const book::DeviceDescription &facts, int, int attribute, 
     case 37: v = facts.memory_bus_bits; break;
     case 38: v = facts.l2_bytes; break;
     case 39: v = facts.threads_per_sm; break;
-    case 40: v = major >= 7 ? 3 : 2; break;
+    case 40: v = facts.copy_engines != 0 ? facts.copy_engines : major >= 7 ? 3 : 2; break;
     case 41: v = 1; break;
     case 42: v = 32768; break;
     case 43: v = 2048; break;

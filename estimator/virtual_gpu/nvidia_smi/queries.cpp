@@ -61,7 +61,7 @@ const std::vector<Field<Device>>& gpu_fields() {
       {"clocks.max.sm", "MHz", [](const Device& d, const Books&) { return number(d.description.sm_clock_khz / 1000); }},
       {"clocks.max.memory", "MHz", [](const Device& d, const Books&) { return number(d.description.memory_clock_khz / 1000); }},
       {"compute_mode", nullptr, [](const Device&, const Books&) { return std::string("Default"); }},
-      {"mig.mode.current", nullptr, [](const Device&, const Books&) { return std::string(); }},
+      {"mig.mode.current", nullptr, [](const Device& d, const Books&) { return std::string(d.description.mig ? "Enabled" : ""); }},
   };
   return fields;
 }

@@ -124,3 +124,37 @@ GPUMEM_EXPORT int nvmlDeviceGetEccMode(DeviceHandle handle, int *current, int *p
 GPUMEM_EXPORT int nvmlDeviceIsMigDeviceHandle(DeviceHandle handle, unsigned *is_mig) {
   return describe(handle, is_mig, [=](const book::DeviceDescription &device) { return *is_mig = device.mig, kSuccess; });
 }
+
+// A virtual host has MIG instances without the GPU that they are cut from, as a job that was given one sees it: the
+// instance stands for its parent, too, so that programs which walk from one to the other come through.
+GPUMEM_EXPORT int nvmlDeviceGetMigMode(DeviceHandle handle, unsigned *current, unsigned *pending) {
+  return describe(handle, current, [=](const book::DeviceDescription &device) {
+    if (pending == nullptr) return kInvalidArgument;
+    if (!device.mig) return kNotSupported;
+    *current = *pending = 1;  // NVML_DEVICE_MIG_ENABLE
+    return kSuccess;
+  });
+}
+GPUMEM_EXPORT int nvmlDeviceGetMaxMigDeviceCount(DeviceHandle handle, unsigned *count) {
+  return describe(handle, count, [=](const book::DeviceDescription &device) { return *count = device.mig, kSuccess; });
+}
+GPUMEM_EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(DeviceHandle handle, unsigned index, DeviceHandle *instance) {
+  return describe(handle, instance, [=](const book::DeviceDescription &device) {
+    if (!device.mig || index != 0) return kNotFound;
+    *instance = handle;
+    return kSuccess;
+  });
+}
+GPUMEM_EXPORT int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(DeviceHandle handle, DeviceHandle *parent) {
+  return describe(handle, parent, [=](const book::DeviceDescription &device) {
+    if (!device.mig) return kInvalidArgument;
+    *parent = handle;
+    return kSuccess;
+  });
+}
+
+static int instance_id(DeviceHandle handle, unsigned *id) {
+  return describe(handle, id, [=](const book::DeviceDescription &device) { return device.mig ? (*id = 0, kSuccess) : kNotSupported; });
+}
+GPUMEM_EXPORT int nvmlDeviceGetGpuInstanceId(DeviceHandle handle, unsigned *id) { return instance_id(handle, id); }
+GPUMEM_EXPORT int nvmlDeviceGetComputeInstanceId(DeviceHandle handle, unsigned *id) { return instance_id(handle, id); }
