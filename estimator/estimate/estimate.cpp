@@ -54,6 +54,7 @@ std::string how_it_ended(const Observation& seen) {
 
 // The process that lost our library, if any: PyTorch's CUDA build without the virtual GPU.
 const SeenTorch* find_lost(const Observation& seen) {
+  if (seen.on_cpu) return nullptr;
   for (const auto& process : seen.seen_torch) {
     if (process.cuda_build && !process.virtual_gpu) return &process;
   }
@@ -67,6 +68,7 @@ Verdict preload_lost(const SeenTorch& process) {
 }
 
 bool torch_was_cpu_only(const Observation& seen) {
+  if (seen.on_cpu) return false;
   bool any = false;
   for (const auto& process : seen.record.processes) {
     if (!process.imported_torch) continue;
@@ -142,7 +144,7 @@ Verdict judge(const Observation& seen) {
   }
   if (seen.exit_status != 0) return judge_failure(seen);
   if (const SeenTorch* lost = find_lost(seen)) return preload_lost(*lost);
-  if (used_device_memory(seen)) return {};
+  if (used_device_memory(seen) || (seen.on_cpu && torch_was_seen(seen))) return {};
   if (torch_was_cpu_only(seen)) return cpu_only_torch();
   if (!torch_was_seen(seen)) return {"unsupported", "no_torch", "the program ended without importing PyTorch"};
   std::string error = "the program imported PyTorch and never allocated memory on the GPU: it ran on the CPU";
@@ -173,10 +175,10 @@ Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t s
   }
   for (const auto& process : seen.record.processes) {
     for (const auto& note : process.notes) notes.add(note.text, lowers_confidence(note.kind));
-    if (!process.tracer.empty() && process.tracer != "active" && !process.cuda.empty()) {
+    if (!process.tracer.empty() && process.tracer != "active" && !process.cuda.empty() && !seen.on_cpu) {
       notes.add("values were not followed (" + process.tracer + "): what depends on them may differ", true);
     }
-    if (process.imported_torch && !process.cuda.empty() && process.cudnn > 0 && process.cudnn < 90800 && !seen.own_cudnn) {
+    if (process.imported_torch && !process.cuda.empty() && process.cudnn > 0 && process.cudnn < 90800 && !seen.own_cudnn && !seen.on_cpu) {
       notes.add("this job's cuDNN (" + record::cudnn_version_text(process.cudnn) +
                     ") cannot plan without a GPU and no newer one is installed: workspaces of convolutions are by rule", true);
     }
@@ -243,7 +245,7 @@ nlohmann::json make_estimate(const Observation& seen) {
   }
   const Notes notes = collect_notes(seen, stopped_early, steps);
 
-  nlohmann::json estimate = {{"version", 1}, {"status", verdict.status}, {"method", "virtual_gpu"}};
+  nlohmann::json estimate = {{"version", 1}, {"status", verdict.status}, {"method", seen.on_cpu ? "xmem" : "virtual_gpu"}};
   if (!verdict.error.empty()) estimate["error"] = verdict.error;
   if (!verdict.reason.empty()) estimate["reason"] = verdict.reason;
   estimate["confidence"] = verdict.status != "complete" ? "low" : notes.guessed ? "medium" : "high";

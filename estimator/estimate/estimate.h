@@ -61,6 +61,7 @@ struct Observation {
   std::string output_tail;
   bool has_output_tail = false;
   bool own_cudnn = false;          // GPUMEM_CUDNN was there for jobs whose own is too old
+  bool on_cpu = false;             // xMem's method: the program trained on the CPU; its figures come from estimator/xmem
   double wall_s = 0;
 };
 

@@ -71,7 +71,7 @@ void preload(Environment& environment) {
 std::string described_gpu(const Request& request) {
   const auto device = gpus::describe_device(request.gpu, 0, request.capacity_bytes);
   return request.gpu.name + "|" + std::to_string(device.usable_bytes) + "|" + std::to_string(request.gpu_count) + "|" +
-         request.gpu.compute_capability + "|" + std::to_string(request.gpu.value_or("sm_count", 1));
+         request.gpu.compute_capability + "|" + std::to_string(request.gpu.number("sm_count"));
 }
 
 // The newest cuDNN that gpumem's set-up brought, for jobs whose own cannot plan without a device.

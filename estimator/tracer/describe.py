@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run by gpumem-tracer with the job's Python: says which torch it would import, without importing it (that takes seconds).
-# Prints NAME=VALUE lines for the shell to read; a line error=SENTENCE where there is nothing to compile for.
+# Prints NAME=VALUE lines for the shell to read; a line error=SENTENCE where there is nothing to compile for. With --without-cuda
+# a build without CUDA will do.
 import ast
 import importlib.util
 import os
@@ -36,7 +37,7 @@ def describe():
         version = constants(os.path.join(root, "version.py"))
     except (OSError, SyntaxError) as error:
         return {"error": "torch in %s is not readable: %s" % (root, error)}
-    if not version.get("cuda"):
+    if not version.get("cuda") and "--without-cuda" not in sys.argv[1:]:
         return {"error": "torch %s in %s was built without CUDA" % (version.get("__version__"), root)}
     include, library = os.path.join(root, "include"), os.path.join(root, "lib")
     for path in (os.path.join(include, "torch", "library.h"), os.path.join(library, "libc10.so")):

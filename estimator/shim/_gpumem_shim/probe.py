@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What happens once torch has been imported. Each part is on its own: what fails is in the record, never in the program.
+import os
 import platform
 import sys
 
@@ -9,7 +10,9 @@ from . import attribution, batches, checkpoints, distributed, files, launchers, 
 def start(torch):
     version = getattr(torch, "version", None)
     cuda = getattr(version, "cuda", None)
-    followed = tracer.start(torch) if cuda else "absent: this PyTorch was built without CUDA"
+    on_cpu, followed = _on_cpu(torch, cuda)
+    if not on_cpu:
+        followed = tracer.start(torch) if cuda else "absent: this PyTorch was built without CUDA"
     record.write(
         "torch",
         version=str(torch.__version__),
@@ -19,7 +22,9 @@ def start(torch):
         argv=list(getattr(sys, "orig_argv", None) or sys.argv),
         tracer=followed,
     )
-    if not cuda:
+    if on_cpu:
+        files.start(torch, record.write)
+    if on_cpu or not cuda:
         return
     files.start(torch, record.write)
     for part in (steps, loader, checkpoints, batches, attribution, snapshot, distributed, launchers):
@@ -27,6 +32,21 @@ def start(torch):
             part.start(torch)
         except Exception as error:
             record.note("shim", "%s does not work with this PyTorch: %s" % (part.__name__.split(".")[-1], error))
+
+
+def _on_cpu(torch, cuda):
+    """Whether the program is made to train on the CPU (xMem's method), and how that is followed."""
+    method = os.environ.get("GPUMEM_SHIM_METHOD", "virtual_gpu")
+    if method != "xmem" and (method != "auto" or cuda):
+        return False, ""
+    from . import xmem
+
+    followed = xmem.start(torch)
+    if followed == "active":
+        return True, followed
+    if method == "xmem":
+        xmem.give_up("xMem's method cannot be used: " + followed[len("absent: "):])
+    return False, ""
 
 
 def _cudnn(torch):
