@@ -42,6 +42,8 @@ std::uint64_t Allocator::requested_of(const Block* block) { return block->reques
 std::uint64_t Allocator::block_bytes(const Config& config, std::uint64_t requested) {
   if (requested < kLeastBlock) return kLeastBlock;
   const std::uint64_t divisions = divisions_for(config, requested);
+  // One division: none since 2.4, before the very size that was asked for.
+  if (divisions == 1 && requested > kLeastBlock && config.version < Version{2, 4}) return requested;
   if (divisions > 1 && requested > kLeastBlock * divisions) return next_division(requested, divisions);
   return (requested + kLeastBlock - 1) / kLeastBlock * kLeastBlock;
 }

@@ -15,8 +15,11 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <utility>
 
 namespace gpumem::tracer {
 namespace {
@@ -53,11 +56,11 @@ class Writer {
   }
 
   // Called under the allocator's lock of one device; several devices call at once.
-  void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size) {
+  void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size, uint8_t pool = 0) {
     if (getpid() != pid_) return;
     std::lock_guard<std::mutex> hold(mutex_);
     EventRecord& event = buffer_[used_++];
-    event = EventRecord{action, static_cast<int8_t>(device), 0, 0, 0, 0, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
+    event = EventRecord{action, static_cast<int8_t>(device), 0, pool, 0, 0, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
     if (action == EventAction::allocate) {
       event.flags = current.python ? 0 : record::kEventOnAutogradThread;
       event.op = current.op;
@@ -119,6 +122,36 @@ class Writer {
   size_t used_ = 0;
 };
 
+// Which private pool an event belongs to, numbered from 1; 0: the default pools.
+// PyTorch says it in a field that older ones lack: there, what is asked for on a capturing stream is of pool 255.
+constexpr uint8_t kSomePool = 255;
+
+template <class Entry>
+auto pool_of(const Entry& entry, int) -> decltype(entry.mempool_.first, uint8_t()) {
+  if (entry.mempool_.first == 0 && entry.mempool_.second == 0) return 0;
+  static std::mutex mutex;
+  static std::map<std::pair<uint64_t, uint64_t>, uint8_t> numbers;
+  std::lock_guard<std::mutex> hold(mutex);
+  const auto next = static_cast<uint8_t>(std::min<size_t>(numbers.size() + 1, kSomePool));
+  return numbers.emplace(std::make_pair(entry.mempool_.first, entry.mempool_.second), next).first->second;
+}
+
+template <class Entry>
+uint8_t pool_of(const Entry& entry, long) {
+  const auto action = static_cast<EventAction>(entry.action_);
+  if (action != EventAction::allocate && action != EventAction::segment_allocate && action != EventAction::segment_map) return 0;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(entry.stream_, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone ? kSomePool : 0;
+}
+
+// The share of the device that the program allows itself, where this PyTorch can be asked.
+template <class Allocator>
+auto fraction_of(Allocator* allocator, int device, int) -> decltype(allocator->getMemoryFraction(static_cast<int8_t>(device))) {
+  return allocator->getMemoryFraction(static_cast<int8_t>(device));
+}
+template <class Allocator>
+double fraction_of(Allocator*, int, long) { return 1; }
+
 Writer* writer = nullptr;  // never destroyed: the allocator calls until the process ends
 
 }  // namespace
@@ -137,7 +170,18 @@ bool record_allocator_events(const std::string& directory, std::string& why) {
   writer = opened;
   try {
     c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const c10::cuda::CUDACachingAllocator::TraceEntry& e) {
-      writer->add(static_cast<EventAction>(e.action_), e.device_, reinterpret_cast<uint64_t>(e.stream_), e.addr_, e.size_);
+      const auto action = static_cast<EventAction>(e.action_);
+      if (action == EventAction::segment_allocate || action == EventAction::segment_map) {
+        static double known[64];  // 0: PyTorch's own 1
+        const double fraction = fraction_of(c10::cuda::CUDACachingAllocator::get(), e.device_, 0);
+        if (e.device_ >= 0 && e.device_ < 64 && fraction != (known[e.device_] == 0 ? 1 : known[e.device_])) {
+          known[e.device_] = fraction;
+          uint64_t bits;
+          memcpy(&bits, &fraction, sizeof bits);
+          writer->add(EventAction::memory_fraction, e.device_, 0, 0, bits);
+        }
+      }
+      writer->add(action, e.device_, reinterpret_cast<uint64_t>(e.stream_), e.addr_, e.size_, pool_of(e, 0));
     });
   } catch (const std::exception& e) {
     why = e.what();

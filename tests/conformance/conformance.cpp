@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocator model against PyTorch's own: the same requests to both, every event and statistic compared. Compiled and
 // run by tests/conformance/run for one PyTorch, on the virtual GPU; settings come in PYTORCH_CUDA_ALLOC_CONF as always.
-// conformance SEED REQUESTS [--fraction F] [--pools] [--streams] [--sizes small|mixed|large] [--record FILE]
+// conformance SEED REQUESTS [--fraction F] [--pools | --keep-pools] [--streams] [--sizes small|mixed|large] [--record FILE]
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -24,6 +24,9 @@
 // What libtorch_cuda does at its start, in versions where libc10_cuda asks it; no header has it.
 namespace c10::cuda::_internal {
 __attribute__((weak)) void setHasPrimaryContext(bool (*)(DeviceIndex));
+}
+namespace c10::cuda::detail {
+__attribute__((weak)) void init_p2p_access_cache(int64_t);
 }
 
 namespace real = c10::cuda::CUDACachingAllocator;
@@ -79,7 +82,7 @@ struct Live {
 struct Options {
   uint64_t seed = 1, requests = 100000;
   double fraction = 0;
-  bool pools = false, streams = false;
+  bool pools = false, keep_pools = false, streams = false;
   std::string sizes = "mixed", record;
 };
 
@@ -180,6 +183,7 @@ void Comparison::start() {
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   }
+  if (c10::cuda::detail::init_p2p_access_cache != nullptr) c10::cuda::detail::init_p2p_access_cache(1);
   real::init(1);
   streams_.push_back(c10::cuda::getDefaultCUDAStream(0));
   for (int i = 0; i < 3; ++i) streams_.push_back(c10::cuda::getStreamFromPool(false, 0));
@@ -327,7 +331,7 @@ void Comparison::toggle_pool() {
     real::get()->endAllocateToPool(0, {0, pool_ + 1000});
     allocator_->end_capture();
     kept_pools_.push_back(std::exchange(pool_, 0));
-  } else if (kept_pools_.empty() || below(2) == 0) {
+  } else if (kept_pools_.empty() || options_.keep_pools || below(2) == 0) {
     pool_ = next_pool_++;
     pool_stream_ = below(4);
     pool_numbers[pool_ + 1000] = pool_;
@@ -461,7 +465,7 @@ int Comparison::run() {
 int main(int argc, char** argv) {
   Options options;
   if (argc < 3) {
-    fprintf(stderr, "usage: conformance SEED REQUESTS [--fraction F] [--pools] [--streams] [--sizes small|mixed|large] [--record FILE]\n");
+    fprintf(stderr, "usage: conformance SEED REQUESTS [--fraction F] [--pools | --keep-pools] [--streams] [--sizes small|mixed|large] [--record FILE]\n");
     return 2;
   }
   options.seed = strtoull(argv[1], nullptr, 10);
@@ -469,6 +473,7 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) {
     const std::string option = argv[i];
     if (option == "--pools") options.pools = true;
+    else if (option == "--keep-pools") options.pools = options.keep_pools = true;
     else if (option == "--streams") options.streams = true;
     else if (option == "--fraction" && i + 1 < argc) options.fraction = atof(argv[++i]);
     else if (option == "--sizes" && i + 1 < argc) options.sizes = argv[++i];
