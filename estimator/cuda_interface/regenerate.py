@@ -171,6 +171,7 @@ def driver_tables(includes):
         typedefs = without_comments(text_of(include + "/cudaTypedefs.h"))
         for name, version, thread in re.findall(r"PFN_(cu[A-Z]\w*?)_v(\d{4,5})(_ptsz|_ptds)?\s*\)", typedefs):
             versions.setdefault(name, {}).setdefault(int(version), set()).add(thread)
+    declared = set(symbols)
     # Names that a "define" maps (cuMemAlloc -> cuMemAlloc_v2) exist unmapped as well in the library.
     symbols = {s for s in symbols if not s.startswith("cudbg")}
     points = []
@@ -178,6 +179,8 @@ def driver_tables(includes):
         newest = current.get(name, name)
         suffix = re.search(r"_v(\d+)$", newest)
         last = int(suffix.group(1)) if suffix and newest != name else 1
+        while "%s_v%d" % (name, last + 1) in declared:  # declared, but no define leads to it: asked for by version alone
+            last += 1
         # A per-thread variant that came later than its function is no new version of it.
         plain = {version: threads for version, threads in by_version.items() if "" in threads} or by_version
         thread = sorted(t for threads in by_version.values() for t in threads if t)

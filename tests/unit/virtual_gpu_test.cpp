@@ -172,7 +172,7 @@ TEST_F(VirtualGpuTest, AFunctionThatWeLackIsRecordedByName) {
   EXPECT_EQ(output_, "");
   processes();
   ASSERT_EQ(missing_.size(), 2u);
-  EXPECT_STREQ(missing_[0].name, "cudaGraphAddMemcpyNode");
+  EXPECT_STREQ(missing_[0].name, "cudaGraphAddMemAllocNode");
   EXPECT_EQ(missing_[0].calls, 2u);
   EXPECT_EQ(std::string(missing_[1].name).substr(0, 16), "cuGetExportTable");
 }

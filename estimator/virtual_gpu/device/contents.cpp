@@ -128,6 +128,8 @@ void copy_touched(char *to, const char *from, size_t bytes) {
   }
 }
 
+bool is_our_host_memory(RangeKind kind) { return kind == RangeKind::pinned || kind == RangeKind::host_pool; }
+
 bool is_device(const void *pointer) { return on_device(find_range(pointer).kind); }
 
 // Ends notes that overlap; what remains of one on either side is kept where it is a fill or a checked source whole.
@@ -204,8 +206,9 @@ void apply_notes(char *to, const char *from, size_t bytes) {
     uint64_t sum = 0;
     const char *from_host = note.source + (low - note.start);
     bool right = checksum(note.source, note.size, false, &sum) && sum == note.checksum;
-    // A model of gigabytes that nobody has filled goes and comes without a page being made: `to` reads as zero already.
-    if (right && high - low >= kGiveBack && is_private_anonymous(from_host, high - low))
+    // A model of gigabytes that nobody has filled goes and comes without a page being made, of heap or of a mapped file:
+    // `to` reads as zero already. What is in a file and was never read comes back as zero.
+    if (right && high - low >= kGiveBack)
       copy_touched(target, from_host, high - low);
     else if (right)
       right = read_host(from_host, target, high - low);
@@ -235,7 +238,7 @@ void to_host(char *to, const char *from, size_t bytes) {
   if (bytes <= kSmallCopy && believed(from, bytes)) {
     memmove(to, from, bytes);
   } else {
-    zero(to, bytes, find_range(to).kind == RangeKind::pinned);
+    zero(to, bytes, is_our_host_memory(find_range(to).kind));
     if (state.contents_followed) copy_touched(to, from, bytes);
   }
   apply_notes(to, from, bytes);

@@ -157,6 +157,7 @@ namespace {
 constexpr uintptr_t kArenaTop = 0x7e0000000000, kArenaBottom = 0x600000000000;  // below the libraries, above the program
 constexpr int kFixedNoReplace = 0x100000;  // MAP_FIXED_NOREPLACE, Linux 4.17; older kernels take the address as a wish
 uintptr_t next_address = kArenaTop;
+uintptr_t lowest_address = kArenaTop;  // the lowest that was ever given out
 
 // An address range of its own, or 0 where the arena cannot be had (sanitizers, small address spaces).
 uintptr_t map_in_arena(size_t bytes, int flags) {
@@ -168,12 +169,22 @@ uintptr_t map_in_arena(size_t bytes, int flags) {
       continue;
     }
     void *address = mmap(reinterpret_cast<void *>(wish), bytes, PROT_READ | PROT_WRITE, flags | kFixedNoReplace, -1, 0);
-    if (address == reinterpret_cast<void *>(wish)) return wish;
+    if (address == reinterpret_cast<void *>(wish)) {
+      uintptr_t lowest = __atomic_load_n(&lowest_address, __ATOMIC_RELAXED);
+      while (wish < lowest && !__atomic_compare_exchange_n(&lowest_address, &lowest, wish, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      }
+      return wish;
+    }
     if (address != MAP_FAILED) munmap(address, bytes);
   }
   return 0;
 }
 }  // namespace
+
+// Whether device memory was ever given out there (or next to it).
+static bool was_in_arena(uintptr_t address) {
+  return address < kArenaTop && address >= __atomic_load_n(&lowest_address, __ATOMIC_RELAXED);
+}
 
 void *map_address_space(size_t bytes) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -256,6 +267,24 @@ Range slab_block(const Range &slab_range, const void *pointer) {
   return block;
 }
 
+Error check_access(const void *pointer, size_t bytes, bool device) {
+  if (pointer == nullptr) return cuda::kInvalidValue;
+  const uintptr_t start = reinterpret_cast<uintptr_t>(pointer);
+  if (start + bytes < start) return cuda::kInvalidValue;
+  Range range = find_range(pointer);
+  if (range.kind == RangeKind::none) return device || was_in_arena(start) ? cuda::kInvalidValue : cuda::kSuccess;
+  if (range.kind == RangeKind::reservation) return cuda::kInvalidValue;
+  if (range.kind == RangeKind::slab) range = slab_block(range, pointer);
+  if (range.kind == RangeKind::none) return cuda::kInvalidValue;
+  if (range.kind == RangeKind::registered) return cuda::kSuccess;
+  while (range.end() < start + bytes) {  // parts of an expandable segment are mapped one by one
+    if (range.kind != RangeKind::mapped) return cuda::kInvalidValue;
+    range = find_range(reinterpret_cast<void *>(range.end()));
+    if (range.kind != RangeKind::mapped) return cuda::kInvalidValue;
+  }
+  return cuda::kSuccess;
+}
+
 Error allocate_device(int device, size_t bytes, void **pointer) {
   *pointer = nullptr;
   if (bytes == 0) return cuda::kSuccess;
@@ -271,7 +300,7 @@ Error free_device(void *pointer) {
   if (pointer == nullptr) return cuda::kSuccess;
   const Range range = find_range(pointer);
   if (range.kind == RangeKind::slab) return free_small(range, pointer);
-  if (range.kind == RangeKind::pool) return free_in_pool(pointer);
+  if (range.kind == RangeKind::pool || range.kind == RangeKind::host_pool) return free_in_pool(pointer);
   if ((range.kind != RangeKind::device && range.kind != RangeKind::managed) ||
       range.start != reinterpret_cast<uintptr_t>(pointer) || remove_range(range.start, range.kind).kind == RangeKind::none)
     return cuda::kInvalidValue;

@@ -22,7 +22,7 @@ namespace gpumem::virtual_gpu {
 constexpr size_t kGranularity = size_t{2} << 20;
 
 enum class RangeKind : uint8_t {
-  none, device, slab, pool, pinned, registered, managed, reservation, mapped, imported,
+  none, device, slab, pool, pinned, registered, managed, reservation, mapped, imported, host_pool,
 };
 
 struct Range {
@@ -61,6 +61,10 @@ Error unregister_host(void *pointer);
 // slab, start and size are those of the slab: slab_block() narrows it to the allocation.
 Range find_range(const void *pointer);
 Range slab_block(const Range &slab, const void *pointer);
+
+// Whether `bytes` from the pointer on may be read or written: kInvalidValue where they reach beyond device or pinned memory, where a
+// device pointer dangles, or, with `device`, where it is no memory that a device reaches. Host memory is not looked at.
+Error check_access(const void *pointer, size_t bytes, bool device);
 
 // For the other rooms of device/: the table itself.
 bool insert_range(const Range &range);

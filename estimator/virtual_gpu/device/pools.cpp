@@ -33,6 +33,7 @@ struct Pools {
   Lock lock;
   Pool *defaults[book::kMaxDevices];
   Pool *current[book::kMaxDevices];
+  Pool *host;
   Pool *all[64];
   int count;
   uint32_t idle_segments;  // any free segment at all: makes trim_all_pools cheap
@@ -50,18 +51,22 @@ Pool *create_locked(int device, bool is_default) {
   return pool;
 }
 
+RangeKind kind_of(const Pool *pool) { return pool->device >= 0 ? RangeKind::pool : RangeKind::host_pool; }
+
 Segment *new_segment(Pool *pool, size_t bytes) {
-  if (book::charge(&state.book, book_device(pool->device), bytes, book::Charge::allocation) != book::Status::ok) return nullptr;
+  if (pool->device >= 0 &&
+      book::charge(&state.book, book_device(pool->device), bytes, book::Charge::allocation) != book::Status::ok)
+    return nullptr;
   Segment *segment = static_cast<Segment *>(allocate_zeroed(sizeof(Segment)));
   Block *block = static_cast<Block *>(allocate_zeroed(sizeof(Block)));
   void *address = segment == nullptr || block == nullptr ? nullptr : map_address_space(bytes);
   const Range range{reinterpret_cast<uintptr_t>(address), bytes, bytes, bytes, segment, 0,
-                    static_cast<int16_t>(pool->device), RangeKind::pool, 0};
+                    static_cast<int16_t>(pool->device), kind_of(pool), 0};
   if (address == nullptr || !insert_range(range)) {
     if (address != nullptr) unmap_address_space(address, bytes);
     release_zeroed(segment);
     release_zeroed(block);
-    discharge(pool->device, bytes);
+    if (pool->device >= 0) discharge(pool->device, bytes);
     return nullptr;
   }
   block->size = bytes;
@@ -85,9 +90,9 @@ void trim_locked(Pool *pool, uint64_t keep) {
     }
     *link = segment->next;
     pool->reserved -= segment->size;
-    remove_range(segment->start, RangeKind::pool);
+    remove_range(segment->start, kind_of(pool));
     unmap_address_space(reinterpret_cast<void *>(segment->start), segment->size);
-    discharge(pool->device, segment->size);
+    if (pool->device >= 0) discharge(pool->device, segment->size);
     release_zeroed(segment->blocks);
     release_zeroed(segment);
   }
@@ -127,6 +132,21 @@ Error set_current_pool(int device, Pool *pool) {
 Pool *create_pool(int device) {
   Locked locked(pools.lock);
   return create_locked(device, false);
+}
+
+Pool *host_pool() {
+  Locked locked(pools.lock);
+  if (pools.host == nullptr) pools.host = create_locked(-1, true);
+  return pools.host;
+}
+
+Error create_pool_at(const cuda::MemoryLocation &location, void **pool) {
+  const bool device = location.type == cuda::kLocationDevice;
+  if (!device && location.type != cuda::kLocationHost && location.type != cuda::kLocationNuma && location.type != cuda::kLocationNumaCurrent)
+    return cuda::kInvalidValue;
+  if (device && (location.id < 0 || location.id >= state.visible_count)) return cuda::kInvalidDevice;
+  *pool = create_pool(device ? location.id : -1);
+  return *pool != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
 }
 
 Pool *find_pool(const void *handle) { return find<Pool>(handle, kPoolObject); }
@@ -184,7 +204,7 @@ Error allocate_in_pool(Pool *pool, size_t bytes, void **pointer) {
 Error free_in_pool(void *pointer) {
   if (pointer == nullptr) return cuda::kSuccess;
   const Range range = find_range(pointer);
-  if (range.kind != RangeKind::pool) return cuda::kInvalidValue;
+  if (range.kind != RangeKind::pool && range.kind != RangeKind::host_pool) return cuda::kInvalidValue;
   Locked locked(pools.lock);
   Segment *segment = static_cast<Segment *>(range.owner);
   const size_t offset = reinterpret_cast<uintptr_t>(pointer) - segment->start;

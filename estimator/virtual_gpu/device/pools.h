@@ -4,7 +4,8 @@
 // A pool reserves segments of 32 MiB multiples from the device (2 MiB multiples when that does not fit), splits them
 // into blocks of 512-byte units, best fit, and merges freed neighbours. At a synchronization, pools give wholly free
 // segments back until what they keep is at most their release threshold (0 at first), as the driver does. Work
-// completes at once here, so a freed block is free for every stream. All pools share one lock. Units: bytes.
+// completes at once here, so a freed block is free for every stream. A pool of host memory (device -1) is pinned memory that
+// costs the device nothing. All pools share one lock. Units: bytes.
 #pragma once
 
 #include "estimator/virtual_gpu/device/memory.h"
@@ -15,7 +16,7 @@ struct Segment;
 
 struct Pool {
   uint32_t kind;
-  int device;
+  int device;                // -1: host memory
   Segment *segments;
   uint64_t release_threshold;
   uint64_t reserved, reserved_high, used, used_high;
@@ -26,7 +27,9 @@ struct Pool {
 Pool *default_pool(int device);
 Pool *current_pool(int device);            // cudaDeviceSetMemPool's, else the default
 Error set_current_pool(int device, Pool *pool);
-Pool *create_pool(int device);
+Pool *create_pool(int device);             // -1: of host memory
+Pool *host_pool();                         // the default one of host memory
+Error create_pool_at(const cuda::MemoryLocation &location, void **pool);
 Error destroy_pool(Pool *pool);            // its blocks must have been freed
 Pool *find_pool(const void *handle);
 

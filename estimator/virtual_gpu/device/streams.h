@@ -76,5 +76,7 @@ Error end_capture(Stream stream, Graph **graph);
 void queue_work(Stream stream);
 Error launch_graph(GraphExec *graph, Stream stream);
 Graph *new_graph();
+// Nodes have no identity of their own: their handles only number them.
+inline void *graph_node(const Graph *graph, uint32_t number) { return reinterpret_cast<void *>((graph->id << 24) + number + 16); }
 
 }  // namespace gpumem::virtual_gpu

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "estimator/virtual_gpu/device/arrays.h"
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/ipc.h"
 #include "estimator/virtual_gpu/device/physical.h"
@@ -147,42 +148,47 @@ GPUMEM_EXPORT int cuMemImportFromShareableHandle(uint64_t *handle, void *shared,
 
 // --- Copies and fills ---
 
-static int copy(void *destination, const void *source, size_t bytes, Stream stream) {
-  const Error error = check_stream(stream);
+// Which sides must be memory that a device reaches
+enum Reach { kAnywhere = 0, kToDevice = 1, kFromDevice = 2, kBoth = 3 };
+static int copy(void *destination, const void *source, size_t bytes, Stream stream, Reach reach) {
+  Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
   if (bytes == 0) return cuda::kSuccess;
-  if (destination == nullptr || source == nullptr) return cuda::kInvalidValue;
+  error = check_access(destination, bytes, reach & kToDevice);
+  if (error == cuda::kSuccess) error = check_access(source, bytes, reach & kFromDevice);
+  if (error != cuda::kSuccess) return error;
   queue_work(stream);
   if (!is_capturing(stream)) copy_contents(destination, source, bytes);
   return cuda::kSuccess;
 }
 
-GPUMEM_EXPORT int cuMemcpy(DevicePointer to, DevicePointer from, size_t bytes) { return copy(address(to), address(from), bytes, nullptr); }
-GPUMEM_EXPORT int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, Stream s) { return copy(address(to), address(from), bytes, s); }
-GPUMEM_EXPORT int cuMemcpyHtoD_v2(DevicePointer to, const void *from, size_t bytes) { return copy(address(to), from, bytes, nullptr); }
-GPUMEM_EXPORT int cuMemcpyHtoDAsync_v2(DevicePointer to, const void *from, size_t bytes, Stream s) { return copy(address(to), from, bytes, s); }
-GPUMEM_EXPORT int cuMemcpyDtoH_v2(void *to, DevicePointer from, size_t bytes) { return copy(to, address(from), bytes, nullptr); }
-GPUMEM_EXPORT int cuMemcpyDtoHAsync_v2(void *to, DevicePointer from, size_t bytes, Stream s) { return copy(to, address(from), bytes, s); }
-GPUMEM_EXPORT int cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, size_t bytes) { return copy(address(to), address(from), bytes, nullptr); }
-GPUMEM_EXPORT int cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, size_t bytes, Stream s) { return copy(address(to), address(from), bytes, s); }
-GPUMEM_EXPORT int cuMemcpyPeer(DevicePointer to, void *, DevicePointer from, void *, size_t bytes) { return copy(address(to), address(from), bytes, nullptr); }
-GPUMEM_EXPORT int cuMemcpyPeerAsync(DevicePointer to, void *, DevicePointer from, void *, size_t bytes, Stream s) { return copy(address(to), address(from), bytes, s); }
+GPUMEM_EXPORT int cuMemcpy(DevicePointer to, DevicePointer from, size_t bytes) { return copy(address(to), address(from), bytes, nullptr, kAnywhere); }
+GPUMEM_EXPORT int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, Stream s) { return copy(address(to), address(from), bytes, s, kAnywhere); }
+GPUMEM_EXPORT int cuMemcpyHtoD_v2(DevicePointer to, const void *from, size_t bytes) { return copy(address(to), from, bytes, nullptr, kToDevice); }
+GPUMEM_EXPORT int cuMemcpyHtoDAsync_v2(DevicePointer to, const void *from, size_t bytes, Stream s) { return copy(address(to), from, bytes, s, kToDevice); }
+GPUMEM_EXPORT int cuMemcpyDtoH_v2(void *to, DevicePointer from, size_t bytes) { return copy(to, address(from), bytes, nullptr, kFromDevice); }
+GPUMEM_EXPORT int cuMemcpyDtoHAsync_v2(void *to, DevicePointer from, size_t bytes, Stream s) { return copy(to, address(from), bytes, s, kFromDevice); }
+GPUMEM_EXPORT int cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, size_t bytes) { return copy(address(to), address(from), bytes, nullptr, kBoth); }
+GPUMEM_EXPORT int cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, size_t bytes, Stream s) { return copy(address(to), address(from), bytes, s, kBoth); }
+GPUMEM_EXPORT int cuMemcpyPeer(DevicePointer to, void *, DevicePointer from, void *, size_t bytes) { return copy(address(to), address(from), bytes, nullptr, kBoth); }
+GPUMEM_EXPORT int cuMemcpyPeerAsync(DevicePointer to, void *, DevicePointer from, void *, size_t bytes, Stream s) { return copy(address(to), address(from), bytes, s, kBoth); }
 
+// One side of a 2D copy; false when its array is none or its memory null.
+static bool box_of(int type, const void *host, DevicePointer device, const void *array, size_t x, size_t y, size_t pitch, size_t width, Box *box) {
+  constexpr int kOnHost = 1, kInArray = 3;  // CUmemorytype
+  if (type == kInArray) return array_box(find_array(array), {x, y, 0}, false, box);
+  char *base = type == kOnHost ? static_cast<char *>(const_cast<void *>(host)) : static_cast<char *>(address(device));
+  *box = {base, pitch != 0 ? pitch : x + width, 0, x, y, 0, 0, 0, 0};  // a pitch of 0: rows without gaps
+  return base != nullptr;
+}
 static int copy_2d(const cuda::DriverCopy2D *p, Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
-  constexpr int kOnHost = 1, kArray = 3;  // CU_MEMORYTYPE_HOST, _ARRAY
-  if (p->srcMemoryType == kArray || p->dstMemoryType == kArray) {
-    report_missing("cuMemcpy2D with an array");
-    return cuda::kNotSupported;
-  }
-  const char *from = p->srcMemoryType == kOnHost ? static_cast<const char *>(p->srcHost) : static_cast<const char *>(address(p->srcDevice));
-  char *to = p->dstMemoryType == kOnHost ? static_cast<char *>(p->dstHost) : static_cast<char *>(address(p->dstDevice));
-  queue_work(stream);
-  if (!is_capturing(stream))
-    copy_rows(to + p->dstY * p->dstPitch + p->dstXInBytes, p->dstPitch, from + p->srcY * p->srcPitch + p->srcXInBytes, p->srcPitch,
-              p->WidthInBytes, p->Height);
-  return cuda::kSuccess;
+  Box to, from;
+  if (p == nullptr || !box_of(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstPitch, p->WidthInBytes, &to) ||
+      !box_of(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcPitch, p->WidthInBytes, &from))
+    return cuda::kInvalidValue;
+  return copy_box(to, from, p->WidthInBytes, p->Height, 1, stream);
 }
 GPUMEM_EXPORT int cuMemcpy2D_v2(const cuda::DriverCopy2D *parameters) { return copy_2d(parameters, nullptr); }
 GPUMEM_EXPORT int cuMemcpy2DUnaligned_v2(const cuda::DriverCopy2D *parameters) { return copy_2d(parameters, nullptr); }
@@ -191,6 +197,11 @@ GPUMEM_EXPORT int cuMemcpy2DAsync_v2(const cuda::DriverCopy2D *parameters, Strea
 static int fill(DevicePointer to, uint32_t value, int element_bytes, size_t count, Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
+  if (count == 0) return cuda::kSuccess;
+  size_t bytes;
+  if (__builtin_mul_overflow(count, static_cast<size_t>(element_bytes), &bytes) || to % static_cast<unsigned>(element_bytes) != 0) return cuda::kInvalidValue;
+  const Error access = check_access(address(to), bytes, true);
+  if (access != cuda::kSuccess) return access;
   queue_work(stream);
   if (!is_capturing(stream)) fill_pattern(address(to), value, element_bytes, count);
   return cuda::kSuccess;
@@ -231,7 +242,7 @@ GPUMEM_EXPORT int cuPointerGetAttribute(void *data, int attribute, DevicePointer
   Range range = find_range(address(pointer));
   if (range.kind == RangeKind::none || range.kind == RangeKind::reservation) return cuda::kInvalidValue;
   if (range.kind == RangeKind::slab) range = slab_block(range, address(pointer));
-  const bool host = range.kind == RangeKind::pinned || range.kind == RangeKind::registered;
+  const bool host = range.kind == RangeKind::pinned || range.kind == RangeKind::registered || range.kind == RangeKind::host_pool;
   const auto give = [data](const auto &value) { memcpy(data, &value, sizeof(value)); };
   switch (attribute) {
     case 1: give(primary_context(range.device < 0 ? 0 : range.device)); break;       // context
@@ -319,7 +330,9 @@ GPUMEM_EXPORT int cuDeviceSetMemPool(int device, void *handle) {
   return pool == nullptr || device < 0 || device >= state.visible_count ? cuda::kInvalidValue : set_current_pool(device, pool);
 }
 GPUMEM_EXPORT int cuMemPoolCreate(void **pool, const cuda::MemoryPoolProperties *properties) {
-  return properties->location.type == cuda::kLocationDevice ? give_pool(pool, properties->location.id, create_pool) : cuda::kNotSupported;
+  const Error error = check_ready();
+  if (error != cuda::kSuccess) return error;
+  return pool == nullptr || properties == nullptr ? cuda::kInvalidValue : create_pool_at(properties->location, pool);
 }
 GPUMEM_EXPORT int cuMemPoolDestroy(void *handle) {
   Pool *pool = find_pool(handle);

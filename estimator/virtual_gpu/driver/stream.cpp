@@ -153,10 +153,3 @@ GPUMEM_EXPORT int cuLaunchKernelEx(const cuda::DriverLaunchConfiguration *config
   return configuration == nullptr ? cuda::kInvalidValue : launch(function, configuration->hStream);
 }
 DRIVER_ALIAS(cuLaunchKernelEx_ptsz, cuLaunchKernelEx);
-// A flag that device work would write once earlier work is done: it is done.
-GPUMEM_EXPORT int cuStreamWriteValue32_v2(Stream stream, uint64_t to, uint32_t value, unsigned) {
-  const Error error = check_stream(stream);
-  if (error == cuda::kSuccess) __atomic_store_n(reinterpret_cast<uint32_t *>(to), value, __ATOMIC_SEQ_CST);
-  return error;
-}
-DRIVER_ALIAS(cuStreamWriteValue32_v2_ptsz, cuStreamWriteValue32_v2);

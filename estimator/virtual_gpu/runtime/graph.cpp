@@ -141,20 +141,6 @@ VERSIONED(cudaGraphExecUpdate, CUDA13) int cudaGraphExecUpdate_cuda13(void *exec
   return exec_update_12(exec, graph, result);
 }
 
-// Nodes have no identity of their own: the handles only number them, and their dependencies are none.
-static int get_nodes(void *graph, void **nodes, size_t *count) {
-  const Graph *object = find<Graph>(graph, kGraphObject);
-  if (object == nullptr || count == nullptr) return done(cuda::kInvalidValue);
-  if (nodes == nullptr) {
-    *count = object->nodes;
-    return cuda::kSuccess;
-  }
-  for (size_t n = 0; n < *count; ++n) nodes[n] = n < object->nodes ? reinterpret_cast<void *>((object->id << 24) + n + 16) : nullptr;
-  if (*count > object->nodes) *count = object->nodes;
-  return cuda::kSuccess;
-}
-GPUMEM_EXPORT int cudaGraphGetNodes(void *graph, void **nodes, size_t *count) { return get_nodes(graph, nodes, count); }
-GPUMEM_EXPORT int cudaGraphGetRootNodes(void *graph, void **nodes, size_t *count) { return get_nodes(graph, nodes, count); }
 GPUMEM_EXPORT int cudaGraphNodeGetType(void *, int *type) {
   *type = 0;  // cudaGraphNodeTypeKernel
   return cuda::kSuccess;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "estimator/virtual_gpu/device/arrays.h"
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/ipc.h"
 #include "estimator/virtual_gpu/device/pools.h"
@@ -94,10 +95,19 @@ static int copy(void *destination, const void *source, size_t bytes, int kind, S
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   if (kind < cuda::kHostToHost || kind > cuda::kDefaultKind) return done(cuda::kInvalidMemcpyDirection);
-  if (destination == nullptr || source == nullptr) return done(cuda::kInvalidValue);
+  Error access = check_access(destination, bytes, kind == cuda::kHostToDevice || kind == cuda::kDeviceToDevice);
+  if (access == cuda::kSuccess) access = check_access(source, bytes, kind == cuda::kDeviceToHost || kind == cuda::kDeviceToDevice);
+  if (access != cuda::kSuccess) return done(access);
   queue_work(stream);
   if (!is_capturing(stream)) copy_contents(destination, source, bytes);
   return cuda::kSuccess;
+}
+
+// Bytes from the first to the last of a box of rows; what overflows is too much for any memory.
+static size_t span_of(size_t pitch, size_t width, size_t height) {
+  size_t bytes;
+  if (__builtin_mul_overflow(pitch, height - 1, &bytes) || __builtin_add_overflow(bytes, width, &bytes)) return SIZE_MAX;
+  return bytes;
 }
 
 static int copy_2d(void *destination, size_t destination_pitch, const void *source, size_t source_pitch, size_t width,
@@ -105,6 +115,10 @@ static int copy_2d(void *destination, size_t destination_pitch, const void *sour
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   if (width > destination_pitch || width > source_pitch) return done(static_cast<Error>(12));  // cudaErrorInvalidPitchValue
+  if (width == 0 || height == 0) return cuda::kSuccess;
+  Error access = check_access(destination, span_of(destination_pitch, width, height), false);
+  if (access == cuda::kSuccess) access = check_access(source, span_of(source_pitch, width, height), false);
+  if (access != cuda::kSuccess) return done(access);
   queue_work(stream);
   if (!is_capturing(stream)) copy_rows(destination, destination_pitch, source, source_pitch, width, height);
   return cuda::kSuccess;
@@ -131,21 +145,21 @@ GPUMEM_EXPORT int cudaMemcpy2DAsync(void *destination, size_t destination_pitch,
   return copy_2d(destination, destination_pitch, source, source_pitch, width, height, stream);
 }
 
+// One side of a 3D copy; false when its array is none.
+static bool box_of(const void *array, const cuda::PitchedPointer &pointer, const cuda::Position &at, Box *box) {
+  if (array != nullptr) return array_box(find_array(array), at, true, box);
+  *box = {static_cast<char *>(pointer.ptr), pointer.pitch, pointer.ysize, at.x, at.y, at.z, 0, 0, 0};
+  return pointer.ptr != nullptr;
+}
 static int copy_3d(const cuda::Copy3D *p, Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
-  if (p == nullptr || p->srcArray != nullptr || p->dstArray != nullptr) {
-    report_missing("cudaMemcpy3D with an array");
-    return done(cuda::kNotSupported);
-  }
-  queue_work(stream);
-  if (is_capturing(stream)) return cuda::kSuccess;
-  for (size_t z = 0; z < p->extent.depth; ++z) {
-    char *to = static_cast<char *>(p->dstPtr.ptr) + ((p->dstPos.z + z) * p->dstPtr.ysize + p->dstPos.y) * p->dstPtr.pitch + p->dstPos.x;
-    const char *from = static_cast<const char *>(p->srcPtr.ptr) + ((p->srcPos.z + z) * p->srcPtr.ysize + p->srcPos.y) * p->srcPtr.pitch + p->srcPos.x;
-    copy_rows(to, p->dstPtr.pitch, from, p->srcPtr.pitch, p->extent.width, p->extent.height);
-  }
-  return cuda::kSuccess;
+  Box to, from;
+  if (p == nullptr || !box_of(p->dstArray, p->dstPtr, p->dstPos, &to) || !box_of(p->srcArray, p->srcPtr, p->srcPos, &from))
+    return done(cuda::kInvalidValue);
+  // With an array, the extent counts its elements.
+  const size_t element = to.element != 0 ? to.element : from.element != 0 ? from.element : 1;
+  return done(copy_box(to, from, p->extent.width * element, p->extent.height, p->extent.depth, stream));
 }
 GPUMEM_EXPORT int cudaMemcpy3D(const cuda::Copy3D *parameters) { return copy_3d(parameters, nullptr); }
 GPUMEM_EXPORT int cudaMemcpy3DAsync(const cuda::Copy3D *parameters, Stream stream) { return copy_3d(parameters, stream); }
@@ -154,7 +168,8 @@ static int fill(void *destination, int value, size_t bytes, Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   if (bytes == 0) return cuda::kSuccess;
-  if (destination == nullptr) return done(cuda::kInvalidValue);
+  const Error access = check_access(destination, bytes, true);
+  if (access != cuda::kSuccess) return done(access);
   queue_work(stream);
   if (!is_capturing(stream)) fill_contents(destination, value, bytes);
   return cuda::kSuccess;
@@ -164,11 +179,17 @@ GPUMEM_EXPORT int cudaMemsetAsync(void *destination, int value, size_t bytes, St
   return fill(destination, value, bytes, stream);
 }
 GPUMEM_EXPORT int cudaMemset2DAsync(void *destination, size_t pitch, int value, size_t width, size_t height, Stream stream) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return done(error);
+  if (width > pitch) return done(static_cast<Error>(12));
+  if (width == 0 || height == 0) return cuda::kSuccess;
+  const Error access = check_access(destination, span_of(pitch, width, height), true);
+  if (access != cuda::kSuccess) return done(access);
   for (size_t row = 0; row < height; ++row) {
     const int error = fill(static_cast<char *>(destination) + row * pitch, value, width, stream);
     if (error != cuda::kSuccess) return error;
   }
-  return done(check_stream(stream));
+  return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaMemset2D(void *destination, size_t pitch, int value, size_t width, size_t height) {
   return cudaMemset2DAsync(destination, pitch, value, width, height, nullptr);
@@ -189,7 +210,7 @@ static Error pointer_attributes(const void *pointer, int *type, int *device, voi
       *device = -2;
       *on_host_at = address;
       break;
-    case RangeKind::pinned: case RangeKind::registered:
+    case RangeKind::pinned: case RangeKind::registered: case RangeKind::host_pool:
       *type = cuda::kHost;
       *on_device_at = *on_host_at = address;
       break;
@@ -261,12 +282,9 @@ GPUMEM_EXPORT int cudaDeviceSetMemPool(int device, void *handle) {
 }
 GPUMEM_EXPORT int cudaMemPoolCreate(void **pool, const cuda::MemoryPoolProperties *properties) {
   if (pool == nullptr || properties == nullptr) return done(cuda::kInvalidValue);
-  const int device = properties->location.id;
-  if (properties->location.type != cuda::kLocationDevice) {
-    report_missing("cudaMemPoolCreate for host memory");
-    return done(cuda::kNotSupported);
-  }
-  return give_pool(pool, device, create_pool);
+  const Error error = check_ready();
+  if (error != cuda::kSuccess) return done(error);
+  return done(create_pool_at(properties->location, pool));
 }
 GPUMEM_EXPORT int cudaMemPoolDestroy(void *handle) {
   Pool *pool = find_pool(handle);

@@ -54,7 +54,7 @@ int cudaGraphLaunch(void *, void *);
 int cudaGraphGetNodes(void *, void **, size_t *);
 int cudaGraphExecDestroy(void *);
 int cudaGraphDestroy(void *);
-int cudaGraphAddMemcpyNode();
+int cudaGraphAddMemAllocNode();
 int cudaEventCreate(void **);
 int cudaEventCreateWithFlags(void **, unsigned);
 int cudaEventRecord(void *, void *);
@@ -552,8 +552,8 @@ void code() {
 }
 
 void missing() {
-  CHECK(cudaGraphAddMemcpyNode() == 801);
-  CHECK(cudaGraphAddMemcpyNode() == 801);
+  CHECK(cudaGraphAddMemAllocNode() == 801);
+  CHECK(cudaGraphAddMemAllocNode() == 801);
   const void *table = &table;
   CHECK(cuGetExportTable(&table, "0123456789abcdef") != 0 && table == nullptr);
 }
@@ -607,7 +607,7 @@ void *worker(void *) {
     cudaMalloc(&p, 1000);
     cudaFree(p);
     if (cudaEventCreate(&event) == 0) cudaEventDestroy(event);
-    cudaGraphAddMemcpyNode();
+    cudaGraphAddMemAllocNode();
   }
   return nullptr;
 }
@@ -621,7 +621,7 @@ void forks_with_locks_held() {
     if (child == 0) {
       alarm(20);
       cudaMalloc(&p, 1);
-      cudaGraphAddMemcpyNode();  // takes the book's lock
+      cudaGraphAddMemAllocNode();  // takes the book's lock
       auto init = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "nvmlInit_v2"));
       _exit(init() == 0 ? 0 : 1);
     }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays and textures. Part of libgpumem_vgpu.so, preloaded into jobs.
+
+#include "estimator/virtual_gpu/device/arrays.h"
+
+#include <string.h>
+
+#include "estimator/virtual_gpu/device/contents.h"
+#include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/streams.h"
+
+namespace gpumem::virtual_gpu {
+namespace {
+
+constexpr size_t kRowUnit = 512;
+constexpr size_t kLargestSide = size_t{1} << 20;  // no device has sides beyond 131072; keeps products from overflowing
+
+struct Texture {
+  uint32_t kind, surface;
+  char resource[64];
+};
+
+size_t at_least_one(size_t n) { return n > 0 ? n : 1; }
+
+bool holds(const Box &box, size_t width, size_t height, size_t depth) {
+  if (box.base == nullptr || width > box.pitch || box.x > box.pitch - width) return false;
+  if (box.element == 0) return true;
+  return box.x + width <= box.row_bytes && box.y + height <= box.rows && box.z + depth <= box.slices;
+}
+
+char *first_byte(const Box &box) { return box.base + (box.z * box.rows + box.y) * box.pitch + box.x; }
+
+}  // namespace
+
+Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array) {
+  const int bits = channels.x + channels.y + channels.z + channels.w;
+  if (bits < 8 || bits > 128 || bits % 8 != 0) return static_cast<Error>(20);  // cudaErrorInvalidChannelDescriptor
+  if (width == 0 || width > kLargestSide || height > kLargestSide || depth > kLargestSide) return cuda::kInvalidValue;
+  const size_t element = static_cast<size_t>(bits) / 8;
+  const size_t pitch = (width * element + kRowUnit - 1) / kRowUnit * kRowUnit;
+  void *memory = nullptr;
+  const Error error = allocate_device(device, pitch * at_least_one(height) * at_least_one(depth), &memory);
+  if (error != cuda::kSuccess) return error;
+  Array *made = make<Array>(kArrayObject);
+  if (made == nullptr) {
+    free_device(memory);
+    return cuda::kOperatingSystem;
+  }
+  made->device = device;
+  made->memory = static_cast<char *>(memory);
+  made->pitch = pitch;
+  made->width = width;
+  made->height = height;
+  made->depth = depth;
+  made->channels = channels;
+  made->element_bytes = static_cast<uint32_t>(element);
+  made->flags = flags;
+  *array = made;
+  return cuda::kSuccess;
+}
+
+Array *find_array(const void *handle) { return find<Array>(handle, kArrayObject); }
+
+Error free_array(void *handle) {
+  Array *array = find_array(handle);
+  if (array == nullptr) return cuda::kInvalidHandle;
+  free_device(array->memory);
+  delete_object(array);
+  return cuda::kSuccess;
+}
+
+bool array_box(const Array *array, const cuda::Position &at, bool elements, Box *box) {
+  if (array == nullptr) return false;
+  const size_t element = array->element_bytes;
+  *box = {array->memory, array->pitch, at_least_one(array->height), elements ? at.x * element : at.x, at.y, at.z, element,
+          array->width * element, at_least_one(array->depth)};
+  return true;
+}
+
+Error copy_box(const Box &to, const Box &from, size_t width_bytes, size_t height, size_t depth, Stream stream) {
+  Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return error;
+  if (width_bytes == 0 || height == 0 || depth == 0) return cuda::kSuccess;
+  if (!holds(to, width_bytes, height, depth) || !holds(from, width_bytes, height, depth)) return cuda::kInvalidValue;
+  const auto span = [=](const Box &box) {
+    const size_t rows = (depth - 1) * box.rows + height - 1;
+    return rows == 0 ? width_bytes : rows > SIZE_MAX / 4 / box.pitch ? SIZE_MAX : rows * box.pitch + width_bytes;
+  };
+  error = check_access(first_byte(to), span(to), false);
+  if (error == cuda::kSuccess) error = check_access(first_byte(from), span(from), false);
+  if (error != cuda::kSuccess) return error;
+  queue_work(stream);
+  if (is_capturing(stream)) return cuda::kSuccess;
+  for (size_t z = 0; z < depth; ++z)
+    copy_rows(first_byte(to) + z * to.rows * to.pitch, to.pitch, first_byte(from) + z * from.rows * from.pitch, from.pitch, width_bytes, height);
+  return cuda::kSuccess;
+}
+
+Error make_texture(unsigned long long *texture, const void *resource, unsigned surface) {
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return error;
+  if (texture == nullptr || resource == nullptr) return cuda::kInvalidValue;
+  int type;
+  void *array;
+  memcpy(&type, resource, sizeof(type));
+  memcpy(&array, static_cast<const char *>(resource) + 8, sizeof(array));
+  constexpr int kOfArray = 0, kLastType = 3;  // cudaResourceType
+  if (type < 0 || type > kLastType || (surface && type != kOfArray)) return cuda::kInvalidValue;
+  if (type == kOfArray && find_array(array) == nullptr) return cuda::kInvalidHandle;
+  Texture *made = make<Texture>(kTextureObject);
+  if (made == nullptr) return cuda::kOperatingSystem;
+  made->surface = surface;
+  memcpy(made->resource, resource, sizeof(made->resource));
+  *texture = reinterpret_cast<unsigned long long>(made);
+  return cuda::kSuccess;
+}
+
+static Texture *find_texture(unsigned long long handle, unsigned surface) {
+  Texture *texture = find<Texture>(reinterpret_cast<void *>(handle), kTextureObject);
+  return texture != nullptr && texture->surface == surface ? texture : nullptr;
+}
+
+Error texture_resource(void *resource, unsigned long long handle, unsigned surface) {
+  const Texture *texture = find_texture(handle, surface);
+  if (texture == nullptr || resource == nullptr) return cuda::kInvalidValue;
+  memcpy(resource, texture->resource, sizeof(texture->resource));
+  return cuda::kSuccess;
+}
+
+Error delete_texture(unsigned long long handle, unsigned surface) {
+  if (handle == 0) return cuda::kSuccess;
+  Texture *texture = find_texture(handle, surface);
+  if (texture == nullptr) return cuda::kInvalidValue;
+  delete_object(texture);
+  return cuda::kSuccess;
+}
+
+}  // namespace gpumem::virtual_gpu

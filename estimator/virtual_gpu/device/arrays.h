@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA arrays, textures and surfaces, and copies of boxes between them and linear memory. Part of libgpumem_vgpu.so.
+// An array is linear device memory in rows of 512-byte multiples (the real layout is opaque; its size is of this order) and is
+// charged as such. Textures and surfaces are handles: only kernels would read through them. Mipmapped arrays are missing.
+#pragma once
+
+#include "estimator/virtual_gpu/device/memory.h"
+
+namespace gpumem::virtual_gpu {
+
+struct Channels {        // cudaChannelFormatDesc: bits of each channel and the kind of number
+  int x, y, z, w, kind;
+};
+
+struct Array {
+  uint32_t kind;
+  int device;
+  char *memory;
+  size_t pitch, width, height, depth;  // width in elements; height and depth as given, 0 allowed
+  Channels channels;
+  uint32_t element_bytes, flags;
+};
+
+Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array);
+Array *find_array(const void *handle);
+Error free_array(void *handle);
+
+// A place in linear memory or in an array, from which a box of bytes is copied. Offsets: x in bytes, y in rows, z in slices.
+struct Box {
+  char *base;
+  size_t pitch, rows;
+  size_t x, y, z;
+  size_t element;      // bytes of an array's element; 0: linear memory
+  size_t row_bytes;    // of an array: what x may not exceed; 0: linear memory
+  size_t slices;
+};
+// The place in an array; `elements`: x counts elements. False when the array is none.
+bool array_box(const Array *array, const cuda::Position &at, bool elements, Box *box);
+// Queues the copy on the stream. kInvalidValue when a side does not hold the box.
+Error copy_box(const Box &to, const Box &from, size_t width_bytes, size_t height, size_t depth, Stream stream);
+
+// Textures (surface 0) and surfaces (1). `resource`: the first 64 bytes of cudaResourceDesc or CUDA_RESOURCE_DESC.
+Error make_texture(unsigned long long *texture, const void *resource, unsigned surface);
+Error texture_resource(void *resource, unsigned long long texture, unsigned surface);
+Error delete_texture(unsigned long long texture, unsigned surface);
+
+}  // namespace gpumem::virtual_gpu
