@@ -170,7 +170,7 @@ struct Notes {
 
 Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t steps) {
   Notes notes;
-  if (stopped_early) {
+  if (stopped_early && !seen.on_cpu) {
     notes.add("ended early after " + std::to_string(steps) + " optimizer steps, when the peak had been stable", true);
   }
   for (const auto& process : seen.record.processes) {
