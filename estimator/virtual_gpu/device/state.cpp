@@ -39,8 +39,6 @@ bool open_book() {
   uint32_t found = 2;
   if (path != nullptr && path[0] == '/' && book::open(&state.book, path, true, nullptr, 0) == book::Status::ok) {
     pthread_atfork(nullptr, nullptr, fork_child);
-    const char *tracer = getenv("GPUMEM_TRACER");
-    state.contents_followed = tracer != nullptr && tracer[0] != '\0';
     state.visible_count = visible_devices(state.book, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), state.visible);
     found = 1;
   }
@@ -81,6 +79,9 @@ Error check_device(int device) {
   }
   if (status == book::Status::out_of_memory) return cuda::kOutOfMemory;
   if (status != book::Status::ok) return cuda::kOperatingSystem;
+  // Not earlier: torch 2.15 calls the driver while it is imported, and the tracer starts after that.
+  const char *tracer = getenv("GPUMEM_TRACER");
+  state.contents_followed = tracer != nullptr && tracer[0] != '\0';
   __atomic_store_n(&mine.used, 1, __ATOMIC_RELEASE);
   return cuda::kSuccess;
 }
