@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
+#include <mutex>
 #include <vector>
 
 namespace gpumem::tracer {
@@ -43,12 +45,64 @@ bool is_file_mapped(const c10::DataPtr& storage, const void* address) {
   return !is_plain_heap(storage) && maps_file(address);
 }
 
+struct Mapping {
+  uintptr_t start;
+  size_t size;
+  int file;
+};
+constexpr size_t kMappings = 64;  // the oldest is forgotten: its holes are then written as zeros
+Mapping mappings[kMappings];
+size_t mappings_made = 0;
+std::mutex& mappings_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+void note_mapping(const void* address, size_t size, int file) {
+  std::lock_guard<std::mutex> hold(mappings_mutex());
+  Mapping& slot = mappings[mappings_made++ % kMappings];
+  if (slot.size) ::close(slot.file);
+  slot = {reinterpret_cast<uintptr_t>(address), size, file};
+}
+
+// The latest mapping that holds an address: a later one at the same place means that the older is gone.
+Mapping mapping_of(const char* address) {
+  std::lock_guard<std::mutex> hold(mappings_mutex());
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (size_t i = mappings_made; i-- > 0 && i + kMappings >= mappings_made;) {
+    const Mapping& m = mappings[i % kMappings];
+    if (m.start <= at && at < m.start + m.size) return m;
+  }
+  return {0, 0, -1};
+}
+
+// Where a file has data, asked from its beginning to its end.
+class Holes {
+ public:
+  explicit Holes(int file) : file_(file) {}
+  bool covers(off_t offset, off_t size) {
+    if (offset < begin_ || offset >= end_) {
+      begin_ = offset;
+      end_ = ::lseek(file_, offset, SEEK_DATA);
+      if (end_ < 0) end_ = errno == ENXIO ? std::numeric_limits<off_t>::max() : offset;
+    }
+    return offset + size <= end_;
+  }
+
+ private:
+  int file_;
+  off_t begin_ = 0, end_ = 0;  // a hole
+};
+
 // A page is untouched where the page table has no entry: bits 63 (present) and 62 (swapped) of /proc/self/pagemap.
 bool write_sparse(int file, const char* bytes, size_t size) {
   constexpr size_t kPage = 4096, kChunkPages = 16384;
-  constexpr uint64_t kTouched = uint64_t{3} << 62;
+  constexpr uint64_t kTouched = uint64_t{3} << 62, kOfFile = uint64_t{1} << 61;
+  const bool in_file = maps_file(bytes);
+  const Mapping mapping = in_file ? mapping_of(bytes) : Mapping{0, 0, -1};
+  Holes holes(mapping.file);
   static const std::vector<char> zeros(kPage, 0);
-  int map = maps_file(bytes) ? -1 : ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  int map = in_file && mapping.file < 0 ? -1 : ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   std::vector<uint64_t> entries(kChunkPages);
   bool good = true;
   for (size_t done = 0; good && done < size;) {
@@ -59,7 +113,9 @@ bool write_sparse(int file, const char* bytes, size_t size) {
     const bool known = map >= 0 && ::pread(map, entries.data(), pages * 8, page * 8) == static_cast<ssize_t>(pages * 8);
     auto is_hole = [&](size_t p) {
       if (!known) return false;
-      if (!(entries[p] & kTouched)) return true;
+      const bool own = (entries[p] & kTouched) && !(entries[p] & kOfFile);  // not the file's
+      if (mapping.file >= 0 && !own) return holes.covers(static_cast<off_t>((page + p) * kPage - mapping.start), kPage);
+      if (!own) return true;
       const char* start = reinterpret_cast<const char*>((page + p) * kPage);  // read, not written: the kernel's zero page
       return start >= bytes && start + kPage <= bytes + size && std::memcmp(start, zeros.data(), kPage) == 0;
     };

@@ -13,7 +13,11 @@ bool make_zero(const at::Tensor& t);
 // Whether these bytes are a private mapping of a file (safetensors, torch.load(mmap=True), numpy.memmap).
 bool is_file_mapped(const c10::DataPtr& storage, const void* address);
 
-// Writes bytes at a file's position and moves it past them; pages that nobody has touched become holes. False: errno says why.
+// A private mapping of a file has been made, `file` open for reading it from its start: owned by the callee.
+void note_mapping(const void* address, size_t size, int file);
+
+// Writes bytes at a file's position and moves it past them; pages that nobody has touched become
+// holes, and so do those of a noted mapping where its file has one. False: errno says why.
 bool write_sparse(int file, const char* bytes, size_t size);
 
 // Whether samples of the tensor's bytes are all zero.

@@ -11,6 +11,7 @@
 //   gpumem_tracer_compute(address)         the CPU storage at that address is about to be read by other means than operators
 //   gpumem_tracer_lazy()                   1 where any CPU tensor was ever put off
 //   gpumem_tracer_write(file, bytes, n)    writes memory to a file; what nobody has touched becomes holes. 0, or an error number
+//   gpumem_tracer_mapped(address, n, file) a file is mapped privately; takes the descriptor
 //   gpumem_tracer_counts(run, not_run)     operators that really ran, and that did not
 
 #include "allocator_events.h"
@@ -79,6 +80,8 @@ GPUMEM_EXPORT void gpumem_tracer_counts(uint64_t* run, uint64_t* not_run) {
 // Before something reads a CPU tensor's bytes past the dispatcher: computes them if they were put off.
 GPUMEM_EXPORT void gpumem_tracer_compute(const void* storage_address) { gpumem::tracer::compute_lazy_at(storage_address); }
 GPUMEM_EXPORT int gpumem_tracer_lazy() { return gpumem::tracer::any_recipes(); }
+
+GPUMEM_EXPORT void gpumem_tracer_mapped(const void* address, size_t size, int file) { gpumem::tracer::note_mapping(address, size, file); }
 
 GPUMEM_EXPORT int gpumem_tracer_write(int file, const void* bytes, size_t size) {
   gpumem::tracer::compute_lazy_at(bytes);

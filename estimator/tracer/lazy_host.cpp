@@ -55,9 +55,17 @@ void return_written(const Operator& op, torch::jit::Stack& stack, size_t first, 
   for (size_t i = 0; i < op.returns; i++) stack.emplace_back(written[i]);
 }
 
+// What is overwritten by something lazy.
 void lose(const at::Tensor& t) {
   if (whole(t)) make_zero(t);
-  set_recipe(t, lost_recipe());
+  set_recipe(t, covers_storage(t) ? lost_recipe() : kept_recipe());
+}
+
+// A lazy tensor is about to be written, by what is real: all of it, or a part.
+void before_real_write(const at::Tensor& t, bool overwritten) {
+  if (overwritten && covers_storage(t)) return set_recipe(t, nullptr);
+  constexpr size_t kWorthComputing = 64 << 20;  // a row of zeros in an embedding of billions is not
+  if (storage_of(t)->nbytes() > kWorthComputing || !compute_lazy(t)) set_recipe(t, kept_recipe());
 }
 
 // A recipe for the operator's result where its first argument has one and all others are numbers.
@@ -90,7 +98,7 @@ bool skip_fill(const Operator& op, torch::jit::Stack& stack, size_t first) {
     arguments[0] = c10::IValue();
     set_recipe(t, random_recipe(op, std::move(arguments), before, t.scalar_type()));
   } else {
-    set_recipe(t, lost_recipe());
+    set_recipe(t, kept_recipe());
   }
   stack.erase(stack.begin() + first, stack.end());
   stack.emplace_back(t);
@@ -103,8 +111,9 @@ bool skip_zero(const Operator& op, torch::jit::Stack& stack, size_t first) {
     const c10::IValue& value = stack[first + 1];
     if (op.name != "aten::fill_.Scalar" || !value.isScalar() || value.toScalar().isComplex() || value.toScalar().toDouble() != 0) return false;
   }
-  if (!t.is_cpu() || t.layout() != c10::kStrided || !t.has_storage() || !is_large(t) || !t.is_contiguous() || !make_zero(t)) return false;
-  if (covers_storage(t)) set_recipe(t, nullptr);
+  if (!t.is_cpu() || t.layout() != c10::kStrided || !t.has_storage() || !is_large(t) || !t.is_contiguous()) return false;
+  if (is_lazy(t)) before_real_write(t, true);
+  if (!make_zero(t)) return false;
   stack.erase(stack.begin() + first, stack.end());
   stack.emplace_back(t);
   return true;
@@ -115,19 +124,18 @@ bool skip_copy(torch::jit::Stack& stack, size_t first) {
   if (!from.defined() || !from.is_cpu() || !is_host_float(to)) return false;
   if (!is_host_float(from) || !is_large(to) || !is_large(from)) {
     if (is_host_float(from) && is_lazy(from)) compute_lazy(from);
-    if (is_lazy(to)) is_large(to) && covers_storage(to) ? set_recipe(to, nullptr) : set_recipe(to, lost_recipe());
+    if (is_lazy(to)) before_real_write(to, true);
     return false;
   }
   RecipePointer source = recipe_of(from);
   if (!source && is_file_mapped(storage_of(from)->data_ptr(), from.const_data_ptr())) source = mapped_recipe(from);
   if (!source) {
-    if (covers_storage(to)) set_recipe(to, nullptr);
-    else if (is_lazy(to)) set_recipe(to, lost_recipe());
+    if (is_lazy(to)) before_real_write(to, true);
     return false;
   }
   bool same = from.is_contiguous() && (source->mapped() || covers_storage(from)) && whole(to) && from.sizes() == to.sizes();
   if (whole(to)) make_zero(to);
-  set_recipe(to, same && !source->lost ? cast(source, to.scalar_type()) : lost_recipe());
+  set_recipe(to, same && !source->lost ? cast(source, to.scalar_type()) : covers_storage(to) ? lost_recipe() : kept_recipe());
   stack.erase(stack.begin() + first, stack.end());
   stack.emplace_back(to);
   return true;
@@ -210,7 +218,7 @@ bool answer_lazily(const c10::OperatorHandle& handle, Operator& op, torch::jit::
   Tensors found = sort_out(op, stack, first);
   if (found.lazy.empty()) {
     for (const at::Tensor& t : found.written)
-      if (is_host_float(t) && is_lazy(t)) set_recipe(t, covers_storage(t) && op.write_only ? nullptr : lost_recipe());
+      if (is_host_float(t) && is_lazy(t)) before_real_write(t, op.write_only != 0);
     return false;
   }
   if (!op.runs_on_cpu) return false;
@@ -221,6 +229,8 @@ bool answer_lazily(const c10::OperatorHandle& handle, Operator& op, torch::jit::
   }
   bool computed = true;
   for (const at::Tensor& t : found.lazy) computed = compute_lazy(t) && computed;
+  for (const at::Tensor& t : found.written)
+    if (is_host_float(t) && is_lazy(t)) set_recipe(t, kept_recipe());
   if (computed || found.all_lazy_views_small || !found.written.empty()) return false;
   if (op.kind == Kind::reads_scalar || op.kind == Kind::sizes_by_value) return false;
   return answer_by_shape(handle, op, stack, first, true);
@@ -230,9 +240,9 @@ void copied_to_host(const at::Tensor& to, bool known) {
   if (!is_host_float(to) || !is_large(to)) return;
   // Bytes that the program had put there, and now fetches, are real: nothing else makes a device's large memory differ from zero.
   if (known || !reads_as_zero(to)) {
-    if (covers_storage(to)) set_recipe(to, nullptr);
+    if (is_lazy(to)) before_real_write(to, true);
   } else {
-    set_recipe(to, lost_recipe());
+    set_recipe(to, covers_storage(to) ? lost_recipe() : kept_recipe());
   }
 }
 

@@ -10,8 +10,12 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstring>
+#include <stdexcept>
 #include <unordered_map>
 
 namespace gpumem::tracer {
@@ -46,7 +50,13 @@ at::Tensor carry_out(const Recipe& recipe, int64_t count) {
     call("aten::normal_", "", {t, 0.0, 1.0, generator_at({at::mt19937(0x6770756d), 0})});
     return t;
   }
-  if (recipe.mapped()) return alias_on_cpu(recipe.file).view({count});
+  if (recipe.mapped()) {
+    // The file may have been cut short since: that would be a bus error.
+    at::Tensor t = flat(count, recipe.type);
+    iovec to{t.mutable_data_ptr(), t.nbytes()}, from{const_cast<void*>(recipe.file.const_data_ptr()), t.nbytes()};
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(t.nbytes())) throw std::runtime_error("the file is gone");
+    return t;
+  }
   if (recipe.random) {
     at::Tensor t = flat(count, recipe.type);
     torch::jit::Stack stack = recipe.arguments;
@@ -81,6 +91,15 @@ RecipePointer lost_recipe() {
     return recipe;
   }());
   return *lost;
+}
+
+RecipePointer kept_recipe() {
+  static const auto* kept = new RecipePointer([] {
+    auto recipe = std::make_shared<Recipe>();
+    recipe->lost = recipe->kept = true;
+    return recipe;
+  }());
+  return *kept;
 }
 
 RecipePointer random_recipe(const Operator& op, torch::jit::Stack arguments, SkippedState before, c10::ScalarType type) {
@@ -159,6 +178,11 @@ bool compute_lazy(const at::Tensor& t) {
   RecipePointer recipe = recipe_of(t);
   if (!recipe) return true;
   c10::StorageImpl* storage = storage_of(t);
+  if (recipe->kept) {
+    set_recipe(t, nullptr);
+    count_lost();
+    return true;
+  }
   {
     std::lock_guard<std::mutex> hold(lazy_mutex());
     if (computed_bytes + storage->nbytes() > kComputedBytes) return false;

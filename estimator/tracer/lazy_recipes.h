@@ -23,11 +23,13 @@ struct Recipe {
   int generator = -1;                               // its argument
   at::Tensor file;                                  // values begin in a mapped file
   bool lost = false;                                // nobody knows any more
+  bool kept = false;                                // lost, but for a part that was written: its bytes stay as they are
   bool mapped() const { return file.defined(); }
 };
 using RecipePointer = std::shared_ptr<const Recipe>;
 
 RecipePointer lost_recipe();
+RecipePointer kept_recipe();
 RecipePointer random_recipe(const Operator& op, torch::jit::Stack arguments, SkippedState before, c10::ScalarType type);
 RecipePointer mapped_recipe(const at::Tensor& file);
 RecipePointer then(RecipePointer before, const c10::OperatorHandle& handle, torch::jit::Stack arguments, c10::ScalarType type);

@@ -22,6 +22,7 @@ def start(torch):
         return
     _compute_before_reading()
     _sparse_torch_save()
+    _map_without_reserve()
     _mapped_torch_load()
     from . import imports
 
@@ -129,6 +130,28 @@ def _sparse_torch_save():
     _torch._C.PyTorchFileWriter = PyTorchFileWriter
 
 
+def _map_without_reserve():
+    """PyTorch maps files so that the kernel sets memory aside for all that could be written, and refuses what exceeds the machine's."""
+    original = _torch.UntypedStorage.from_file
+
+    def from_file(filename, shared=False, nbytes=0, *args, **kwargs):
+        size = nbytes or kwargs.get("size", 0)
+        if shared or args or size < LARGE_FILE:
+            return original(filename, shared, nbytes, *args, **kwargs)
+        import mmap
+
+        with open(filename, "rb") as file:
+            flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
+            mapped = mmap.mmap(file.fileno(), size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            held = os.dup(file.fileno())
+        _mapped.add(os.path.realpath(filename))
+        storage = _torch.frombuffer(mapped, dtype=_torch.uint8).untyped_storage()
+        tracer.mapped(storage.data_ptr(), size, held)
+        return storage
+
+    _torch.UntypedStorage.from_file = staticmethod(from_file)
+
+
 def _mapped_torch_load():
     import functools
 
@@ -171,7 +194,7 @@ _TYPES = {
 
 
 def patch_safetensors(module):
-    """save_file writes tensors from where they are (old versions copy them to bytes first), holes and all."""
+    """save_file writes tensors from where they are (old versions copy them to bytes first), holes and all; load_file maps them."""
     original = module.save_file
 
     def save_file(tensors, filename, metadata=None):
@@ -189,6 +212,20 @@ def patch_safetensors(module):
         _save(tensors, os.fspath(filename), metadata)
 
     module.save_file = save_file
+    original_load = module.load_file
+
+    def load_file(filename, device="cpu", *args, **kwargs):
+        try:
+            large = os.path.getsize(filename) >= LARGE_FILE and not args and not kwargs
+        except Exception:
+            large = False
+        if not large:
+            return original_load(filename, device, *args, **kwargs)
+        # One by one they are views of the mapped file; new versions read all of it for all at once.
+        with module.safe_open(filename, framework="pt", device=device) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+
+    module.load_file = load_file
 
 
 def _save(tensors, path, metadata):

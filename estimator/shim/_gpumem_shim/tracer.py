@@ -160,3 +160,10 @@ def write_sparse(file, address, size):
     error = _library.gpumem_tracer_write(file, ctypes.c_void_p(address), ctypes.c_size_t(size))
     if error:
         raise OSError(error, os.strerror(error))
+
+
+def mapped(address, size, file):
+    """A file is mapped there; the descriptor is the tracer's from now on."""
+    import ctypes
+
+    _library.gpumem_tracer_mapped(ctypes.c_void_p(address), ctypes.c_size_t(size), file)
