@@ -128,6 +128,8 @@ void copy_touched(char *to, const char *from, size_t bytes) {
   }
 }
 
+bool is_our_host_memory(RangeKind kind) { return kind == RangeKind::pinned || kind == RangeKind::host_pool; }
+
 bool is_device(const void *pointer) { return on_device(find_range(pointer).kind); }
 
 // Ends notes that overlap; what remains of one on either side is kept where it is a fill or a checked source whole.
@@ -236,7 +238,7 @@ void to_host(char *to, const char *from, size_t bytes) {
   if (bytes <= kSmallCopy && believed(from, bytes)) {
     memmove(to, from, bytes);
   } else {
-    zero(to, bytes, find_range(to).kind == RangeKind::pinned);
+    zero(to, bytes, is_our_host_memory(find_range(to).kind));
     if (state.contents_followed) copy_touched(to, from, bytes);
   }
   apply_notes(to, from, bytes);
