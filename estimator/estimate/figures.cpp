@@ -111,6 +111,10 @@ nlohmann::json process_list(const Observation& observation) {
     if (devices.empty() && recorded == nullptr) continue;
     nlohmann::json item = {{"pid", process.pid}, {"command", process.comm}, {"torch", nullptr}, {"devices", std::move(devices)}};
     if (recorded != nullptr && recorded->imported_torch) item["torch"] = recorded->torch;
+    if (recorded != nullptr && recorded->world_size > 0) {
+      item["rank"] = recorded->rank;
+      item["world_size"] = recorded->world_size;
+    }
     if (recorded != nullptr && !recorded->arguments.empty()) {
       std::string command;
       for (const auto& argument : recorded->arguments) command += (command.empty() ? "" : " ") + argument;

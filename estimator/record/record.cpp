@@ -107,6 +107,9 @@ void read_event(const nlohmann::json& event, Process& process) {
     if (process.notes.size() < kMostNotes) process.notes.push_back({text_of(event, "kind"), text_of(event, "text")});
   } else if (name == "cudnn") {
     process.planner = text_of(event, "planner");
+  } else if (name == "ranks") {
+    process.rank = static_cast<int>(std::min<std::uint64_t>(number_of(event, "rank"), 1 << 20));
+    process.world_size = static_cast<int>(std::min<std::uint64_t>(number_of(event, "world_size"), 1 << 20));
   } else if (name == "file") {
     if (process.files.size() < kMostOpenedFiles) process.files.push_back(text_of(event, "path"));
   } else if (name == "allocator") {

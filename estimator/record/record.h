@@ -47,6 +47,7 @@ struct Process {
   std::vector<std::string> arguments;
   std::string tracer;        // "active", or "absent: " and why
   std::uint64_t steps = 0;
+  int rank = -1, world_size = 0;  // of torch.distributed's default group; 0: it has none
   std::string stop_reason;   // "stable", "exit", "exception"; empty: it died without a word
   std::string error;         // "TypeName: message" of the exception that ended it
   std::map<int, DevicePeaks> devices;

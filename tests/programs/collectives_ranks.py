@@ -2,6 +2,7 @@
 # What: collectives, objects, send and receive, groups and gloo between two real local ranks.
 # ranks: 2
 # expect: no-note "without the others|in vain"
+# expect: that sorted((p["rank"], p["world_size"], p["devices"][0]["device"]) for p in e["processes"] if p["devices"]) == [(0, 2, 0), (1, 2, 1)]
 # expect: that len([d for d in e["devices"] if d["peak_reserved_bytes"] > 0]) == 2
 import os
 

@@ -73,6 +73,15 @@ TEST_F(RecordTest, OnlyRegularFilesAreReadSoThatNothingCanHoldTheReader) {
   EXPECT_EQ(record.processes[3].steps, 5u);
 }
 
+TEST_F(RecordTest, RanksAreThoseOfTheDefaultGroup) {
+  write("process-7.jsonl", "{\"event\":\"ranks\",\"rank\":3,\"world_size\":64,\"missing\":true}\n");
+  write("process-8.jsonl", "{\"event\":\"step\",\"n\":5}\n");
+  const auto record = read();
+  EXPECT_EQ(record.processes.at(0).rank, 3);
+  EXPECT_EQ(record.processes.at(0).world_size, 64);
+  EXPECT_EQ(record.processes.at(1).world_size, 0);
+}
+
 TEST_F(RecordTest, NoDirectoryIsAnEmptyRecord) {
   auto record = read_record(directory_ + "/missing");
   ASSERT_TRUE(record.ok());

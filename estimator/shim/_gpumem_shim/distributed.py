@@ -48,6 +48,7 @@ def is_alone(rank, world):
     global _alone
     if _alone is None:
         _alone = not ranks.all_here(world)
+        record.write("ranks", rank=rank, world_size=world, missing=_alone)
         if _alone:
             _go_alone(rank, world)
         else:

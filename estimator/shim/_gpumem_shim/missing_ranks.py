@@ -152,22 +152,33 @@ def _bytes(value):
 
 
 def _answer_gloo():
-    from torch._C._distributed_c10d import FakeProcessGroup
+    import torch._C._distributed_c10d as bindings
 
     real = getattr(_c10d, "ProcessGroupGloo", None)
     if real is None:
         return
-    # It has the device's interface and neither of these.
-    FakeProcessGroup._set_sequence_number_for_group = lambda self: None
-    FakeProcessGroup._get_sequence_number_for_group = lambda self: 0
-    make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
+    fake = getattr(bindings, "FakeProcessGroup", None)
+    if fake is not None:
+        # It has the interface of a group's part for a device, but for these.
+        fake._set_sequence_number_for_group = lambda self: None
+        fake._get_sequence_number_for_group = lambda self: 0
+
+    def make(store, rank, size):
+        for maker in (getattr(fake, "_create_internal", None), fake):
+            if maker is not None:
+                try:
+                    return maker(rank, size)
+                except TypeError:
+                    pass
+        # Before 2.2: any part that can be made without the others. What is on the CPU is answered below, before it gets there.
+        return bindings.ProcessGroupNCCL(store, rank, size)
 
     class Kind(type):
         def __call__(cls, store, rank=0, size=1, *args, **kwargs):
-            return make(rank, size)
+            return make(store, rank, size)
 
         def __instancecheck__(cls, value):
-            return isinstance(value, (real, FakeProcessGroup))
+            return isinstance(value, real) or (fake is not None and isinstance(value, fake))
 
         def __getattr__(cls, name):
             return getattr(real, name)
@@ -372,6 +383,13 @@ def on_irecv(original, tensor, *args, **kwargs):
 
 def on_monitored_barrier(original, *args, **kwargs):
     return None
+
+
+def on_barrier(original, *args, **kwargs):
+    given = _bind(original, args, kwargs)
+    if _outside(given.get("group")) or _dist.get_backend(given.get("group")) != "gloo":
+        return original(*args, **kwargs)
+    return _Done() if given.get("async_op") else None
 
 
 # --- Objects: the device's part is done as ever, for the memory it takes; what comes of it is ours. ---
