@@ -68,6 +68,7 @@ Block* Allocator::new_block(std::uint64_t stream, std::uint64_t size, Pool* pool
     block->requested = 0;
     block->previous = block->next = nullptr;
     block->segment = nullptr;
+    block->order = 0;
     block->waiting = 0;
     block->allocated = block->in_capture = false;
     block->mapped = true;
@@ -128,7 +129,7 @@ Block* Allocator::allocate(std::uint64_t bytes, std::uint64_t stream, PoolId poo
 bool Allocator::find_free(Search& search) {
   Pool& pool = *search.pool;
   if (allowed_bytes_ && config_.garbage_collection_threshold > 0) ++pool.searches;
-  auto at = pool.free.lower_bound({search.stream, search.size, 0});
+  auto at = pool.free.lower_bound({search.stream, search.size, 0, 0});
   const auto of_stream = [&](OrderedBlocks::Position p) { return !pool.free.at_end(p) && pool.free.key(p).stream == search.stream; };
   if (!of_stream(at)) return false;
   if (pool.free.block(at)->segment != nullptr) {
@@ -169,6 +170,7 @@ bool Allocator::allocate_segment(Search& search, bool retry) {
   if (address == 0) return false;
   total_bytes_ += search.segment_size;
   search.block = new_block(search.stream, search.segment_size, search.pool, address);
+  search.block->order = next_order();
   stats_.segments.increase(1);
   stats_.reserved_bytes.increase(search.segment_size);
   ++stats_.device_allocations;
@@ -196,6 +198,7 @@ Block* Allocator::hand_out(Search& search, std::uint64_t requested) {
     Block* rest = block;
     block = new_block(search.stream, search.size, search.pool, rest->address);
     block->segment = rest->segment;
+    block->order = rest->order;
     block->previous = rest->previous;
     if (block->previous != nullptr) block->previous->next = block;
     block->next = rest;

@@ -150,6 +150,8 @@ class Allocator {
   bool from_overflow_pools(Search& search);
   Block* hand_out(Search& search, std::uint64_t requested);
   bool should_split(const Block& block, std::uint64_t size) const;
+  // Note [Equal sizes]: among free blocks of one size the lowest address is taken; since 2.12 the oldest segment's first.
+  std::uint64_t next_order() { return config_.version >= Version{2, 12} ? ++orders_ : 0; }
   void begin_free(Block* block);
   void complete_free(Block* block);
   std::uint64_t merge(Block* into, Block* other, Pool& pool);
@@ -182,6 +184,7 @@ class Allocator {
   std::optional<std::uint64_t> allowed_bytes_;
   std::uint64_t total_bytes_ = 0;   // of segments: what a fraction limits
   int captures_ = 0;
+  std::uint64_t orders_ = 0;
   std::vector<Held> held_;          // by ticket
   std::uint64_t next_ticket_ = 1;
   std::map<std::uint64_t, std::deque<Pending>> pending_;  // by stream

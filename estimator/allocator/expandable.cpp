@@ -16,7 +16,7 @@ Block* Allocator::find_expandable(Search& search) {
     for (; bytes < search.size && block != nullptr && block->reusable(); block = block->next) bytes += block->size;
     return bytes >= search.size;
   };
-  for (auto at = pool.unmapped.lower_bound({search.stream, 0, 0}); !pool.unmapped.at_end(at) && pool.unmapped.key(at).stream == search.stream;
+  for (auto at = pool.unmapped.lower_bound({search.stream, 0, 0, 0}); !pool.unmapped.at_end(at) && pool.unmapped.key(at).stream == search.stream;
        pool.unmapped.advance(at)) {
     Block* block = pool.unmapped.block(at);
     if (block->previous != nullptr && block->previous->reusable()) block = block->previous;  // free memory right before it
@@ -30,6 +30,7 @@ Block* Allocator::find_expandable(Search& search) {
   Block* block = new_block(search.stream, segment->size(), &pool, segment->address);
   block->mapped = false;
   block->segment = segment.get();
+  block->order = next_order();
   pool.unmapped.insert(block->unmapped_key(), block);
   expandable_.push_back(std::move(segment));
   return block;
@@ -51,6 +52,7 @@ bool Allocator::map_block(Block* block, std::uint64_t size) {
     Block* rest = new_block(block->stream, block->size - mapped, &pool, block->address + mapped);
     rest->mapped = false;
     rest->segment = block->segment;
+    rest->order = block->order;
     rest->previous = block;
     rest->next = block->next;
     if (rest->next != nullptr) rest->next->previous = rest;
@@ -92,6 +94,7 @@ void Allocator::unmap_block(Block* block) {
   if (const std::uint64_t before = address - block->address; before > 0) {
     Block* rest = new_block(block->stream, before, &pool, block->address);
     rest->segment = block->segment;
+    rest->order = block->order;
     rest->previous = block->previous;
     rest->next = block;
     if (rest->previous != nullptr) rest->previous->next = rest;
@@ -101,6 +104,7 @@ void Allocator::unmap_block(Block* block) {
   if (const std::uint64_t after = block->address + block->size - (address + bytes); after > 0) {
     Block* rest = new_block(block->stream, after, &pool, address + bytes);
     rest->segment = block->segment;
+    rest->order = block->order;
     rest->previous = block;
     rest->next = block->next;
     if (rest->next != nullptr) rest->next->previous = rest;

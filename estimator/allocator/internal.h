@@ -43,6 +43,7 @@ struct Block {
   Pool* pool = nullptr;
   Block *previous = nullptr, *next = nullptr;   // neighbours in the segment
   Segment* segment = nullptr;                   // expandable; nullptr: an ordinary one
+  std::uint64_t order = 0;                      // see BlockKey
   std::int64_t searches_at_insertion = 0;
   std::uint32_t waiting = 0;                    // events that have not happened yet
   bool allocated = false, mapped = true;
@@ -52,8 +53,8 @@ struct Block {
 
   bool split() const { return previous != nullptr || next != nullptr; }
   bool reusable() const { return !allocated && waiting == 0 && streams.empty(); }
-  BlockKey key() const { return {stream, size, address}; }
-  BlockKey unmapped_key() const { return {stream, 0, address}; }
+  BlockKey key() const { return {stream, size, order, address}; }
+  BlockKey unmapped_key() const { return {stream, 0, 0, address}; }
 };
 
 struct Allocator::Search {

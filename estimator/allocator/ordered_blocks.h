@@ -15,10 +15,13 @@ namespace gpumem::allocator {
 struct Block;
 
 struct BlockKey {
-  std::uint64_t stream = 0, size = 0, address = 0;
+  std::uint64_t stream = 0, size = 0;
+  std::uint64_t order = 0;  // of its segment's making, where the version goes by it; 0 comes first
+  std::uint64_t address = 0;
   bool operator<(const BlockKey& other) const {
     if (stream != other.stream) return stream < other.stream;
     if (size != other.size) return size < other.size;
+    if (order != other.order) return order < other.order;
     return address < other.address;
   }
 };

@@ -54,7 +54,7 @@ bool Allocator::release_oversize(const Search& search) {
   if (config_.max_split_bytes == kNoLimit) return false;
   Pool& pool = *search.pool;
   const std::uint64_t size = std::max(search.size, config_.max_split_bytes);
-  auto at = pool.free.lower_bound({search.stream, size, 0});
+  auto at = pool.free.lower_bound({search.stream, size, 0, 0});
   if (!pool.free.at_end(at) && pool.free.key(at).stream == search.stream && pool.free.block(at)->segment == nullptr) {
     release_block(pool.free.block(at));
     return true;

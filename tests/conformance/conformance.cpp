@@ -106,6 +106,9 @@ void see(const Entry& entry) {
                               static_cast<uint64_t>(entry.size_), pool_of(entry, 0)});
 }
 
+// A pool in use was as good as a capture under way; since 2.12 only captures are.
+constexpr bool kPoolsCountAsCaptures = !TORCH_AT_LEAST(12);
+
 // PyTorch before 2.2 tells nobody as it happens; its history is read after some requests.
 #if TORCH_AT_LEAST(3)
 constexpr bool kTracker = true;
@@ -329,7 +332,7 @@ void Comparison::toggle_pool() {
 #if TORCH_AT_LEAST(3)
   if (pool_ != 0) {
     real::get()->endAllocateToPool(0, {0, pool_ + 1000});
-    allocator_->end_capture();
+    if (kPoolsCountAsCaptures) allocator_->end_capture();
     kept_pools_.push_back(std::exchange(pool_, 0));
   } else if (kept_pools_.empty() || options_.keep_pools || below(2) == 0) {
     pool_ = next_pool_++;
@@ -338,7 +341,7 @@ void Comparison::toggle_pool() {
     const auto stream = streams_[pool_stream_].stream();
     real::get()->beginAllocateToPool(0, {0, pool_ + 1000}, [stream](cudaStream_t s) { return s == stream; });
     allocator_->use_pool(pool_);
-    allocator_->begin_capture();
+    if (kPoolsCountAsCaptures) allocator_->begin_capture();
   } else {
     const size_t at = below(kept_pools_.size());
     real::get()->releasePool(0, {0, kept_pools_[at] + 1000});
