@@ -174,6 +174,20 @@ void answer_pairs_alone(Operation *first) {
   }
 }
 
+// Each rank's broadcast in one group is an all-gather (PyTorch 2.15 writes it so): what others give is what we give.
+void answer_broadcasts_alone(Operation *first) {
+  const Operation *own = nullptr;
+  for (const Operation *operation = first; operation != nullptr; operation = operation->next)
+    if (operation->what == What::broadcast && is_root(*operation) && operation->communicator->exchange == nullptr) own = operation;
+  if (own == nullptr || !own->carried || own->send == nullptr) return;
+  for (Operation *operation = first; operation != nullptr; operation = operation->next) {
+    if (operation->what != What::broadcast || operation->communicator != own->communicator || is_root(*operation)) continue;
+    if (operation->count != own->count || operation->type != own->type || operation->receive == nullptr) continue;
+    deliver(operation->receive, 0, own->send, own->count * bytes_of(own->type));
+    operation->done = true;
+  }
+}
+
 // One attempt, without waiting; true if something was achieved. Results are taken in order, so only where nothing is left before.
 bool advance(Operation &operation, bool may_finish) {
   Communicator &communicator = *operation.communicator;
@@ -324,6 +338,7 @@ int end_group() {
   Operation *first = group_first;
   group_first = group_last = nullptr;
   answer_pairs_alone(first);
+  answer_broadcasts_alone(first);
   carry_out(first);
   while (first != nullptr) {
     Operation *next = first->next;
