@@ -31,7 +31,7 @@ def start(torch):
     _torch, _dist, _c10d = torch, torch.distributed, c10d
     _answer_gloo()
     if hasattr(c10d, "_get_split_source"):
-        c10d._get_split_source = lambda group: None  # a split says to nobody how many ranks it has
+        c10d._get_split_source = lambda *group: None  # a split says to nobody how many ranks it has
     if hasattr(c10d, "_create_process_group_wrapper"):
         c10d._create_process_group_wrapper = lambda wrapped_pg, *args, **kwargs: wrapped_pg
     for name, function in list(globals().items()):
