@@ -57,14 +57,14 @@ class VirtualGpuTest : public ::testing::Test {
     char error[256];
     ASSERT_EQ(book::create(path_.c_str(), all.data(), devices, accounting, 0600, error, sizeof error), book::Status::ok) << error;
   }
-  std::string command(const std::string &part, const std::string &environment = "") {
+  std::string command(const std::string &part, const std::string &environment = "", const std::string &program = "vgpu_program") {
     const std::string library = LIBRARY_DIR;
     return "env GPUMEM_BOOK='" + path_ + "' " + environment + " LD_PRELOAD='" + library + "/libgpumem_vgpu.so " + library +
-           "/libcuda.so.1 " + library + "/libnvidia-ml.so.1' '" PROGRAM_DIR "/vgpu_program' " + part;
+           "/libcuda.so.1 " + library + "/libnvidia-ml.so.1' '" PROGRAM_DIR "/" + program + "' " + part;
   }
   // Exit status, or minus the signal. Output is kept in output_.
-  int run(const std::string &part, const std::string &environment = "") {
-    FILE *pipe = popen((command(part, environment) + " 2>&1").c_str(), "r");
+  int run(const std::string &part, const std::string &environment = "", const std::string &program = "vgpu_program") {
+    FILE *pipe = popen((command(part, environment, program) + " 2>&1").c_str(), "r");
     output_.clear();
     char text[512];
     while (pipe != nullptr && fgets(text, sizeof text, pipe) != nullptr) output_ += text;
@@ -113,6 +113,12 @@ TEST_F(VirtualGpuTest, TheRuntimeBehindAHandleIsOurs) {
     EXPECT_EQ(run("by_handle " + link + " " + generation), 0) << name << ": " << output_;
     unlink(link.c_str());
   }
+}
+
+// Every function of the runtime, the driver and NVML: nothing crashes, nothing wrong is accepted.
+TEST_F(VirtualGpuTest, WrongArgumentsAreAnsweredWithAnError) {
+  make(2);
+  EXPECT_EQ(run("", "", "vgpu_arguments"), 0) << output_;
 }
 
 TEST_F(VirtualGpuTest, LookingAtDevicesChargesNothing) {

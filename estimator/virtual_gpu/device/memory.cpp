@@ -312,6 +312,7 @@ Error free_device(void *pointer) {
 Error allocate_managed(int device, size_t bytes, void **pointer) {
   *pointer = nullptr;
   if (bytes == 0) return cuda::kInvalidValue;
+  if (bytes > SIZE_MAX / 2) return cuda::kOutOfMemory;
   const size_t size = round_up(bytes, kGranularity);
   uint64_t free_bytes = 0, total_bytes = 0, charged = 0;
   if (book::available(&state.book, book_device(device), &free_bytes, &total_bytes) == book::Status::ok && size <= free_bytes &&
@@ -332,6 +333,7 @@ Error allocate_managed(int device, size_t bytes, void **pointer) {
 Error allocate_pinned(size_t bytes, unsigned flags, void **pointer) {
   *pointer = nullptr;
   if (bytes == 0) return cuda::kSuccess;
+  if (bytes > SIZE_MAX / 2) return cuda::kInvalidValue;
   const size_t size = round_up(bytes, 4096);
   void *address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return host_failure("pinned memory (mmap)", bytes);

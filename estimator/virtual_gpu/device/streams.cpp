@@ -151,6 +151,7 @@ Error capture_info(Stream stream, int *status, unsigned long long *id, void **gr
                    const void **edges, size_t *count) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
+  if (status == nullptr) return cuda::kInvalidValue;
   const StreamObject *object = find_stream(stream);
   Graph *filling = object != nullptr ? active_capture(object) : nullptr;
   *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;

@@ -87,32 +87,38 @@ GPUMEM_EXPORT int cuDeviceGetCount(int *count) {
   return error;
 }
 GPUMEM_EXPORT int cuDeviceGet(int *device, int ordinal) {
+  if (device == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(ordinal);
   if (error == cuda::kSuccess) *device = ordinal;
   return error;
 }
 GPUMEM_EXPORT int cuDeviceGetName(char *name, int size, int device) {
+  if (name == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error == cuda::kSuccess) snprintf(name, static_cast<size_t>(size), "%s", device_description(device)->name);
   return error;
 }
 GPUMEM_EXPORT int cuDeviceGetUuid(unsigned char *uuid, int device) {
+  if (uuid == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error == cuda::kSuccess) uuid_bytes(*device_description(device), uuid);
   return error;
 }
 DRIVER_ALIAS(cuDeviceGetUuid_v2, cuDeviceGetUuid);
 GPUMEM_EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  if (bytes == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error == cuda::kSuccess) *bytes = device_description(device)->total_bytes;
   return error;
 }
 GPUMEM_EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  if (value == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error != cuda::kSuccess) return error;
   return device_attribute(*device_description(device), device, attribute, value) ? cuda::kSuccess : cuda::kInvalidValue;
 }
 GPUMEM_EXPORT int cuDeviceComputeCapability(int *major, int *minor, int device) {
+  if (major == nullptr || minor == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error != cuda::kSuccess) return error;
   *major = static_cast<int>(device_description(device)->compute_major);
@@ -120,6 +126,7 @@ GPUMEM_EXPORT int cuDeviceComputeCapability(int *major, int *minor, int device) 
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuDeviceGetProperties(cuda::DriverLegacyProperties *p, int device) {
+  if (p == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error != cuda::kSuccess) return error;
   const book::DeviceDescription &facts = *device_description(device);
@@ -129,6 +136,7 @@ GPUMEM_EXPORT int cuDeviceGetProperties(cuda::DriverLegacyProperties *p, int dev
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuDeviceGetPCIBusId(char *text, int size, int device) {
+  if (text == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error != cuda::kSuccess) return error;
   const char *id = device_description(device)->pci_bus_id;
@@ -137,6 +145,7 @@ GPUMEM_EXPORT int cuDeviceGetPCIBusId(char *text, int size, int device) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuDeviceGetByPCIBusId(int *device, const char *text) {
+  if (device == nullptr || text == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error != cuda::kSuccess) return error;
   for (int d = 0; d < state.visible_count; ++d) {
@@ -147,11 +156,13 @@ GPUMEM_EXPORT int cuDeviceGetByPCIBusId(int *device, const char *text) {
   return cuda::kInvalidDevice;
 }
 GPUMEM_EXPORT int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+  if (can == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device) != cuda::kSuccess ? bad_device(device) : bad_device(peer);
   if (error == cuda::kSuccess) *can = device != peer;
   return error;
 }
 GPUMEM_EXPORT int cuDeviceGetP2PAttribute(int *value, int attribute, int, int) {
+  if (value == nullptr) return cuda::kInvalidValue;
   *value = attribute == 2;  // access supported
   return check_ready();
 }
@@ -159,6 +170,7 @@ GPUMEM_EXPORT int cuDeviceGetP2PAttribute(int *value, int attribute, int, int) {
 // --- Contexts. The primary one of each device is the only one that costs memory; others are names for it. ---
 
 GPUMEM_EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
+  if (context == nullptr) return cuda::kInvalidValue;
   Error error = bad_device(device);
   if (error == cuda::kSuccess) error = check_device(device);
   if (error != cuda::kSuccess) return error;
@@ -178,6 +190,7 @@ DRIVER_ALIAS(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2);
 GPUMEM_EXPORT int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned) { return bad_device(device); }
 DRIVER_ALIAS(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2);
 GPUMEM_EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  if (flags == nullptr || active == nullptr) return cuda::kInvalidValue;
   const Error error = bad_device(device);
   if (error != cuda::kSuccess) return error;
   *flags = 0;
@@ -186,6 +199,7 @@ GPUMEM_EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *a
 }
 
 static int create_context(void **context, unsigned flags, int device) {
+  if (context == nullptr) return cuda::kInvalidValue;
   Error error = bad_device(device);
   if (error == cuda::kSuccess) error = check_device(device);
   if (error != cuda::kSuccess) return error;
@@ -206,6 +220,7 @@ GPUMEM_EXPORT int cuCtxDestroy_v2(void *context) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuCtxGetCurrent(void **context) {
+  if (context == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error == cuda::kSuccess) *context = current_context();
   return error;
@@ -239,6 +254,7 @@ GPUMEM_EXPORT int cuCtxPopCurrent_v2(void **context) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuCtxGetDevice(int *device) {
+  if (device == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error != cuda::kSuccess) return error;
   if (!thread_state.bound) return cuda::kInvalidContext;
@@ -246,10 +262,12 @@ GPUMEM_EXPORT int cuCtxGetDevice(int *device) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuCtxGetFlags(unsigned *flags) {
+  if (flags == nullptr) return cuda::kInvalidValue;
   *flags = 0;
   return check_ready();
 }
 GPUMEM_EXPORT int cuCtxGetApiVersion(void *, unsigned *version) {
+  if (version == nullptr) return cuda::kInvalidValue;
   *version = 3020;  // the context API's version, which has not changed since CUDA 3.2
   return check_ready();
 }
@@ -272,6 +290,7 @@ GPUMEM_EXPORT int cuCtxSetLimit(int limit, size_t value) {
   return error != cuda::kSuccess ? error : set_limit(limit, value) ? cuda::kSuccess : cuda::kInvalidValue;
 }
 GPUMEM_EXPORT int cuCtxGetCacheConfig(int *config) {
+  if (config == nullptr) return cuda::kInvalidValue;
   *config = 0;
   return check_ready();
 }

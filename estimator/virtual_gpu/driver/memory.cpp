@@ -28,10 +28,12 @@ GPUMEM_EXPORT int cuMemFree_v2(DevicePointer pointer) {
   return error != cuda::kSuccess ? error : free_device(address(pointer));
 }
 GPUMEM_EXPORT int cuMemAllocPitch_v2(DevicePointer *pointer, size_t *pitch, size_t width, size_t height, unsigned) {
+  if (pitch == nullptr || pointer == nullptr) return cuda::kInvalidValue;
   *pitch = (width + 511) / 512 * 512;
   return cuMemAlloc_v2(pointer, *pitch * height);
 }
 GPUMEM_EXPORT int cuMemAllocManaged(DevicePointer *pointer, size_t bytes, unsigned) {
+  if (pointer == nullptr) return cuda::kInvalidValue;
   Error error = check_current();
   void *made = nullptr;
   if (error == cuda::kSuccess) error = allocate_managed(thread_state.device, bytes, &made);
@@ -39,6 +41,7 @@ GPUMEM_EXPORT int cuMemAllocManaged(DevicePointer *pointer, size_t bytes, unsign
   return error;
 }
 GPUMEM_EXPORT int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+  if (pointer == nullptr) return cuda::kInvalidValue;
   const Error error = check_current();
   return error != cuda::kSuccess ? error : allocate_pinned(bytes, flags, pointer);
 }
@@ -56,11 +59,13 @@ GPUMEM_EXPORT int cuMemHostUnregister(void *pointer) {
   return error != cuda::kSuccess ? error : unregister_host(pointer);
 }
 GPUMEM_EXPORT int cuMemHostGetDevicePointer_v2(DevicePointer *pointer, void *host, unsigned) {
+  if (pointer == nullptr) return cuda::kInvalidValue;
   *pointer = reinterpret_cast<DevicePointer>(host);
   const RangeKind kind = find_range(host).kind;
   return kind == RangeKind::pinned || kind == RangeKind::registered ? cuda::kSuccess : cuda::kInvalidValue;
 }
 GPUMEM_EXPORT int cuMemHostGetFlags(unsigned *flags, void *host) {
+  if (flags == nullptr) return cuda::kInvalidValue;
   const Range range = find_range(host);
   *flags = range.flags;
   return range.kind == RangeKind::pinned || range.kind == RangeKind::registered ? cuda::kSuccess : cuda::kInvalidValue;
@@ -113,10 +118,12 @@ GPUMEM_EXPORT int cuMemSetAccess(DevicePointer pointer, size_t bytes, const cuda
   return is_mapped(pointer, bytes) ? cuda::kSuccess : cuda::kInvalidValue;
 }
 GPUMEM_EXPORT int cuMemGetAccess(unsigned long long *flags, const cuda::MemoryLocation *, DevicePointer pointer) {
+  if (flags == nullptr) return cuda::kInvalidValue;
   *flags = is_mapped(pointer, 1) ? 3 : 0;  // read and write
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuMemRetainAllocationHandle(uint64_t *handle, void *pointer) {
+  if (handle == nullptr) return cuda::kInvalidValue;
   const Range range = find_range(pointer);
   if (range.kind != RangeKind::mapped) return cuda::kInvalidValue;
   __atomic_add_fetch(&static_cast<Physical *>(range.owner)->references, 1, __ATOMIC_RELAXED);
@@ -124,6 +131,7 @@ GPUMEM_EXPORT int cuMemRetainAllocationHandle(uint64_t *handle, void *pointer) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuMemGetAllocationPropertiesFromHandle(cuda::PhysicalProperties *properties, uint64_t handle) {
+  if (properties == nullptr) return cuda::kInvalidValue;
   const Physical *physical = find_physical(handle);
   if (physical == nullptr) return cuda::kInvalidValue;
   *properties = physical->properties;
@@ -136,6 +144,7 @@ GPUMEM_EXPORT int cuMemExportToShareableHandle(void *shared, uint64_t handle, in
   return type == kFileDescriptor ? export_physical(physical, static_cast<int *>(shared)) : cuda::kNotSupported;
 }
 GPUMEM_EXPORT int cuMemImportFromShareableHandle(uint64_t *handle, void *shared, int type) {
+  if (handle == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error != cuda::kSuccess) return error;
   constexpr int kFileDescriptor = 1;
@@ -273,8 +282,10 @@ GPUMEM_EXPORT int cuPointerGetAttribute(void *data, int attribute, DevicePointer
 }
 // Unlike the single query, this one says "0" for what is not CUDA's.
 GPUMEM_EXPORT int cuPointerGetAttributes(unsigned count, const int *attributes, void **data, DevicePointer pointer) {
+  if (attributes == nullptr || data == nullptr) return cuda::kInvalidValue;
   const RangeKind kind = find_range(address(pointer)).kind;
   for (unsigned a = 0; a < count; ++a) {
+    if (data[a] == nullptr) return cuda::kInvalidValue;
     if (kind == RangeKind::none || kind == RangeKind::reservation) {
       memset(data[a], 0, attributes[a] == 2 || attributes[a] == 8 || attributes[a] == 9 ? 4 : 8);
       if (attributes[a] == 9) memset(data[a], 0xff, 4);
@@ -285,17 +296,24 @@ GPUMEM_EXPORT int cuPointerGetAttributes(unsigned count, const int *attributes, 
   }
   return check_ready();
 }
-GPUMEM_EXPORT int cuPointerSetAttribute(const void *, int, DevicePointer) { return check_ready(); }
-GPUMEM_EXPORT int cuMemAdvise(DevicePointer, size_t, int, int) { return check_ready(); }
-GPUMEM_EXPORT int cuMemAdvise_v2(DevicePointer, size_t, int, cuda::MemoryLocation) { return check_ready(); }
-GPUMEM_EXPORT int cuMemPrefetchAsync(DevicePointer, size_t, int, Stream stream) { return check_stream(stream); }
+GPUMEM_EXPORT int cuPointerSetAttribute(const void *value, int, DevicePointer pointer) {
+  return value == nullptr || find_range(address(pointer)).kind == RangeKind::none ? cuda::kInvalidValue : check_ready();
+}
+// Hints change nothing here (Note [Managed memory] in device/memory.h).
+static int hint(DevicePointer pointer, size_t bytes, Error error) { return error != cuda::kSuccess ? error : check_access(address(pointer), bytes, false); }
+GPUMEM_EXPORT int cuMemAdvise(DevicePointer pointer, size_t bytes, int, int) { return hint(pointer, bytes, check_current()); }
+GPUMEM_EXPORT int cuMemAdvise_v2(DevicePointer pointer, size_t bytes, int, cuda::MemoryLocation) { return hint(pointer, bytes, check_current()); }
+GPUMEM_EXPORT int cuMemPrefetchAsync(DevicePointer pointer, size_t bytes, int, Stream stream) { return hint(pointer, bytes, check_stream(stream)); }
 DRIVER_ALIAS(cuMemPrefetchAsync_ptsz, cuMemPrefetchAsync);
-GPUMEM_EXPORT int cuMemPrefetchAsync_v2(DevicePointer, size_t, cuda::MemoryLocation, unsigned, Stream stream) { return check_stream(stream); }
+GPUMEM_EXPORT int cuMemPrefetchAsync_v2(DevicePointer pointer, size_t bytes, cuda::MemoryLocation, unsigned, Stream stream) {
+  return hint(pointer, bytes, check_stream(stream));
+}
 DRIVER_ALIAS(cuMemPrefetchAsync_v2_ptsz, cuMemPrefetchAsync_v2);
 
 // --- Stream-ordered allocation and IPC ---
 
 GPUMEM_EXPORT int cuMemAllocFromPoolAsync(DevicePointer *pointer, size_t bytes, void *handle, Stream stream) {
+  if (pointer == nullptr) return cuda::kInvalidValue;
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
   Pool *pool = find_pool(handle);
@@ -317,6 +335,7 @@ GPUMEM_EXPORT int cuMemFreeAsync(DevicePointer pointer, Stream stream) {
 DRIVER_ALIAS(cuMemFreeAsync_ptsz, cuMemFreeAsync);
 
 static Error give_pool(void **pool, int device, Pool *(*which)(int)) {
+  if (pool == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error != cuda::kSuccess) return error;
   if (device < 0 || device >= state.visible_count) return cuda::kInvalidDevice;
@@ -339,10 +358,12 @@ GPUMEM_EXPORT int cuMemPoolDestroy(void *handle) {
   return pool == nullptr ? cuda::kInvalidValue : destroy_pool(pool);
 }
 GPUMEM_EXPORT int cuMemPoolGetAttribute(void *handle, int attribute, void *value) {
+  if (value == nullptr) return cuda::kInvalidValue;
   Pool *pool = find_pool(handle);
   return pool == nullptr ? cuda::kInvalidValue : get_pool_attribute(pool, attribute, value);
 }
 GPUMEM_EXPORT int cuMemPoolSetAttribute(void *handle, int attribute, void *value) {
+  if (value == nullptr) return cuda::kInvalidValue;
   Pool *pool = find_pool(handle);
   return pool == nullptr ? cuda::kInvalidValue : set_pool_attribute(pool, attribute, value);
 }
@@ -354,12 +375,14 @@ GPUMEM_EXPORT int cuMemPoolTrimTo(void *handle, size_t keep) {
 }
 GPUMEM_EXPORT int cuMemPoolSetAccess(void *handle, const void *, size_t) { return find_pool(handle) == nullptr ? cuda::kInvalidValue : cuda::kSuccess; }
 GPUMEM_EXPORT int cuMemPoolGetAccess(int *flags, void *handle, const void *) {
+  if (flags == nullptr) return cuda::kInvalidValue;
   *flags = 3;
   return find_pool(handle) == nullptr ? cuda::kInvalidValue : cuda::kSuccess;
 }
 
 GPUMEM_EXPORT int cuIpcGetMemHandle(cuda::IpcHandle *handle, DevicePointer pointer) { return export_memory(handle, address(pointer)); }
 GPUMEM_EXPORT int cuIpcOpenMemHandle_v2(DevicePointer *pointer, cuda::IpcHandle handle, unsigned) {
+  if (pointer == nullptr) return cuda::kInvalidValue;
   Error error = check_current();
   void *made = nullptr;
   if (error == cuda::kSuccess) error = import_memory(handle, &made);
@@ -367,5 +390,11 @@ GPUMEM_EXPORT int cuIpcOpenMemHandle_v2(DevicePointer *pointer, cuda::IpcHandle 
   return error;
 }
 GPUMEM_EXPORT int cuIpcCloseMemHandle(DevicePointer pointer) { return close_imported(address(pointer)); }
-GPUMEM_EXPORT int cuIpcGetEventHandle(cuda::IpcHandle *handle, void *event) { return export_event(handle, event); }
-GPUMEM_EXPORT int cuIpcOpenEventHandle(void **event, cuda::IpcHandle handle) { return import_event(handle, event); }
+GPUMEM_EXPORT int cuIpcGetEventHandle(cuda::IpcHandle *handle, void *event) {
+  if (handle == nullptr) return cuda::kInvalidValue;
+  return export_event(handle, event);
+}
+GPUMEM_EXPORT int cuIpcOpenEventHandle(void **event, cuda::IpcHandle handle) {
+  if (event == nullptr) return cuda::kInvalidValue;
+  return import_event(handle, event);
+}

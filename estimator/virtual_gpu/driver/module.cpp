@@ -87,6 +87,7 @@ GPUMEM_EXPORT int cuModuleLoad(void **module, const char *path) {
 }
 GPUMEM_EXPORT int cuModuleUnload(void *module) { return unload(module); }
 GPUMEM_EXPORT int cuModuleGetLoadingMode(int *mode) {
+  if (mode == nullptr) return cuda::kInvalidValue;
   *mode = 2;  // lazy, the default since CUDA 12.2
   return cuda::kSuccess;
 }
@@ -99,16 +100,19 @@ GPUMEM_EXPORT int cuLibraryLoadFromFile(void **library, const char *path, int *,
 GPUMEM_EXPORT int cuLibraryUnload(void *library) { return unload(library); }
 GPUMEM_EXPORT int cuLibraryGetKernel(void **kernel, void *library, const char *name) { return get_function(kernel, library, name); }
 GPUMEM_EXPORT int cuLibraryGetModule(void **module, void *library) {
+  if (module == nullptr) return cuda::kInvalidValue;
   *module = library;
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuLibraryGetGlobal(uint64_t *pointer, size_t *bytes, void *library, const char *) { return get_global(pointer, bytes, library); }
 GPUMEM_EXPORT int cuKernelGetFunction(void **function, void *kernel) {
+  if (function == nullptr) return cuda::kInvalidValue;
   *function = kernel;
   return cuda::kSuccess;
 }
 
 static int function_attribute(int *value, int attribute, const LoadedFunction *function) {
+  if (value == nullptr) return cuda::kInvalidValue;
   const book::DeviceDescription *facts = current_device_description();
   if (function == nullptr || facts == nullptr) return cuda::kInvalidHandle;
   switch (attribute) {
@@ -142,16 +146,19 @@ GPUMEM_EXPORT int cuKernelGetAttribute(int *value, int attribute, void *kernel, 
 GPUMEM_EXPORT int cuKernelSetAttribute(int attribute, int value, void *kernel, int) {
   return set_function_attribute(find<LoadedFunction>(kernel, kFunctionObject), attribute, value);
 }
-GPUMEM_EXPORT int cuFuncSetCacheConfig(void *, int) { return check_ready(); }
-GPUMEM_EXPORT int cuFuncSetSharedMemConfig(void *, int) { return check_ready(); }
-GPUMEM_EXPORT int cuKernelSetCacheConfig(void *, int, int) { return check_ready(); }
+static int check_function(const void *function) { return find_object(function, kFunctionObject) != nullptr ? check_ready() : cuda::kInvalidHandle; }
+GPUMEM_EXPORT int cuFuncSetCacheConfig(void *function, int) { return check_function(function); }
+GPUMEM_EXPORT int cuFuncSetSharedMemConfig(void *function, int) { return check_function(function); }
+GPUMEM_EXPORT int cuKernelSetCacheConfig(void *function, int, int) { return check_function(function); }
 GPUMEM_EXPORT int cuFuncGetModule(void **module, void *function) {
+  if (module == nullptr) return cuda::kInvalidValue;
   const LoadedFunction *object = find<LoadedFunction>(function, kFunctionObject);
   if (object == nullptr) return cuda::kInvalidHandle;
   *module = object->module;
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuFuncGetName(const char **name, void *function) {
+  if (name == nullptr) return cuda::kInvalidValue;
   const LoadedFunction *object = find<LoadedFunction>(function, kFunctionObject);
   if (object == nullptr) return cuda::kInvalidHandle;
   *name = object->name;
@@ -160,6 +167,7 @@ GPUMEM_EXPORT int cuFuncGetName(const char **name, void *function) {
 GPUMEM_EXPORT int cuKernelGetName(const char **name, void *kernel) { return cuFuncGetName(name, kernel); }
 
 GPUMEM_EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int block_size, size_t shared) {
+  if (blocks == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error == cuda::kSuccess) *blocks = blocks_per_sm(*current_device_description(), block_size, shared);
   return error;
@@ -168,6 +176,7 @@ GPUMEM_EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *bloc
   return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, shared);
 }
 GPUMEM_EXPORT int cuOccupancyMaxActiveClusters(int *clusters, void *, const cuda::DriverLaunchConfiguration *) {
+  if (clusters == nullptr) return cuda::kInvalidValue;
   const Error error = check_ready();
   if (error == cuda::kSuccess) *clusters = static_cast<int>(current_device_description()->sm_count / 2);
   return error;
@@ -180,10 +189,12 @@ struct Link {
   void *data;
 };
 GPUMEM_EXPORT int cuLinkCreate_v2(unsigned, int *, void **, void **link) {
+  if (link == nullptr) return cuda::kInvalidValue;
   *link = make<Link>(kLinkObject);
   return *link != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
 }
 GPUMEM_EXPORT int cuLinkAddData_v2(void *handle, int, void *data, size_t size, const char *, unsigned, int *, void **) {
+  if (data == nullptr) return cuda::kInvalidValue;
   Link *link = find<Link>(handle, kLinkObject);
   if (link == nullptr) return cuda::kInvalidHandle;
   if (link->data != nullptr) return cuda::kSuccess;
@@ -194,6 +205,7 @@ GPUMEM_EXPORT int cuLinkAddData_v2(void *handle, int, void *data, size_t size, c
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuLinkComplete(void *handle, void **image, size_t *size) {
+  if (image == nullptr) return cuda::kInvalidValue;
   Link *link = find<Link>(handle, kLinkObject);
   if (link == nullptr || link->data == nullptr) return cuda::kInvalidHandle;
   *image = link->data;
@@ -211,6 +223,7 @@ GPUMEM_EXPORT int cuLinkDestroy(void *handle) {
 // Tensor maps are 128 opaque bytes that only kernels read.
 GPUMEM_EXPORT int cuTensorMapEncodeTiled(void *map, int, unsigned, void *, const uint64_t *, const uint64_t *, const uint32_t *,
                                          const uint32_t *, int, int, int, int) {
+  if (map == nullptr) return cuda::kInvalidValue;
   memset(map, 0, 128);
   return cuda::kSuccess;
 }

@@ -19,24 +19,28 @@ DRIVER_ALIAS(cuStreamSynchronize_ptsz, cuStreamSynchronize);
 GPUMEM_EXPORT int cuStreamWaitEvent(Stream stream, void *event, unsigned) { return wait_event(stream, event); }
 DRIVER_ALIAS(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);
 GPUMEM_EXPORT int cuStreamGetPriority(Stream stream, int *priority) {
+  if (priority == nullptr) return cuda::kInvalidValue;
   const StreamObject *object = find_stream(stream);
   *priority = object != nullptr ? object->priority : 0;
   return check_stream(stream);
 }
 DRIVER_ALIAS(cuStreamGetPriority_ptsz, cuStreamGetPriority);
 GPUMEM_EXPORT int cuStreamGetFlags(Stream stream, unsigned *flags) {
+  if (flags == nullptr) return cuda::kInvalidValue;
   const StreamObject *object = find_stream(stream);
   *flags = object != nullptr ? object->flags : 0;
   return check_stream(stream);
 }
 DRIVER_ALIAS(cuStreamGetFlags_ptsz, cuStreamGetFlags);
 GPUMEM_EXPORT int cuStreamGetId(Stream stream, unsigned long long *id) {
+  if (id == nullptr) return cuda::kInvalidValue;
   const StreamObject *object = find_stream(stream);
   *id = object != nullptr ? object->id + 2 : reinterpret_cast<uintptr_t>(stream);
   return check_stream(stream);
 }
 DRIVER_ALIAS(cuStreamGetId_ptsz, cuStreamGetId);
 GPUMEM_EXPORT int cuStreamGetCtx(Stream stream, void **context) {
+  if (context == nullptr) return cuda::kInvalidValue;
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
   const StreamObject *object = find_stream(stream);
@@ -45,6 +49,7 @@ GPUMEM_EXPORT int cuStreamGetCtx(Stream stream, void **context) {
 }
 DRIVER_ALIAS(cuStreamGetCtx_ptsz, cuStreamGetCtx);
 GPUMEM_EXPORT int cuStreamAddCallback(Stream stream, void (*function)(Stream, int, void *), void *data, unsigned) {
+  if (function == nullptr) return cuda::kInvalidValue;
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
   queue_work(stream);
@@ -53,6 +58,7 @@ GPUMEM_EXPORT int cuStreamAddCallback(Stream stream, void (*function)(Stream, in
 }
 DRIVER_ALIAS(cuStreamAddCallback_ptsz, cuStreamAddCallback);
 GPUMEM_EXPORT int cuLaunchHostFunc(Stream stream, void (*function)(void *), void *data) {
+  if (function == nullptr) return cuda::kInvalidValue;
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
   queue_work(stream);
@@ -85,6 +91,7 @@ GPUMEM_EXPORT int cuStreamEndCapture(Stream stream, void **graph) {
 }
 DRIVER_ALIAS(cuStreamEndCapture_ptsz, cuStreamEndCapture);
 GPUMEM_EXPORT int cuStreamIsCapturing(Stream stream, int *status) {
+  if (status == nullptr) return cuda::kInvalidValue;
   *status = is_capturing(stream) ? cuda::kCaptureActive : cuda::kCaptureNone;
   return check_stream(stream);
 }
@@ -99,12 +106,14 @@ GPUMEM_EXPORT int cuStreamGetCaptureInfo_v3(Stream stream, int *status, unsigned
 }
 DRIVER_ALIAS(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3);
 GPUMEM_EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
+  if (mode == nullptr) return cuda::kInvalidValue;
   const int old = thread_state.capture_mode;
   thread_state.capture_mode = *mode;
   *mode = old;
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) {
+  if (exec == nullptr) return cuda::kInvalidValue;
   const Graph *source = find<Graph>(graph, kGraphObject);
   if (source == nullptr) return cuda::kInvalidValue;
   GraphExec *made = make<GraphExec>(kGraphExecObject);

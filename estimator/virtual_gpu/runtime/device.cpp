@@ -42,6 +42,7 @@ GPUMEM_EXPORT int cudaInitDevice(int device, unsigned, unsigned) { return done(c
 GPUMEM_EXPORT int cudaSetValidDevices(int *, int) { return done(check_ready()); }
 
 GPUMEM_EXPORT int cudaChooseDevice(int *device, const void *) {
+  if (device == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_ready();
   if (error == cuda::kSuccess) *device = 0;
   return done(error);
@@ -91,6 +92,7 @@ GPUMEM_EXPORT int cudaDeviceGetPCIBusId(char *text, int size, int device) {
 }
 
 GPUMEM_EXPORT int cudaDeviceGetByPCIBusId(int *device, const char *text) {
+  if (device == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_ready();
   if (error != cuda::kSuccess) return done(error);
   if (text == nullptr) return done(cuda::kInvalidValue);
@@ -151,6 +153,7 @@ GPUMEM_EXPORT int cudaDeviceDisablePeerAccess(int peer) {
 }
 
 GPUMEM_EXPORT int cudaDeviceGetP2PAttribute(int *value, int attribute, int source, int destination) {
+  if (value == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_ready();
   if (error != cuda::kSuccess) return done(error);
   if (source < 0 || destination < 0 || source >= state.visible_count || destination >= state.visible_count || source == destination)
@@ -171,11 +174,13 @@ GPUMEM_EXPORT int cudaDeviceSetLimit(int limit, size_t value) {
 }
 
 GPUMEM_EXPORT int cudaDeviceGetCacheConfig(int *config) {
+  if (config == nullptr) return done(cuda::kInvalidValue);
   *config = 0;
   return done(check_current());
 }
 GPUMEM_EXPORT int cudaDeviceSetCacheConfig(int) { return done(check_current()); }
 GPUMEM_EXPORT int cudaDeviceGetSharedMemConfig(int *config) {
+  if (config == nullptr) return done(cuda::kInvalidValue);
   *config = 1;  // cudaSharedMemBankSizeFourByte
   return done(check_current());
 }
@@ -183,6 +188,7 @@ GPUMEM_EXPORT int cudaDeviceSetSharedMemConfig(int) { return done(check_current(
 GPUMEM_EXPORT int cudaCtxResetPersistingL2Cache() { return done(check_current()); }
 GPUMEM_EXPORT int cudaDeviceFlushGPUDirectRDMAWrites(int, int) { return done(check_current()); }
 GPUMEM_EXPORT int cudaGetDeviceFlags(unsigned *flags) {
+  if (flags == nullptr) return done(cuda::kInvalidValue);
   *flags = 0;
   return done(check_ready());
 }

@@ -44,12 +44,14 @@ GPUMEM_EXPORT int cudaGetLastError() {
 GPUMEM_EXPORT int cudaPeekAtLastError() { return thread_state.last_error; }
 
 GPUMEM_EXPORT int cuGetErrorName(int error, const char **name) {
+  if (name == nullptr) return cuda::kInvalidValue;
   const ErrorText *known = find_error(error);
   *name = known != nullptr && known->driver_name[0] != '\0' ? known->driver_name : nullptr;
   return *name != nullptr ? cuda::kSuccess : cuda::kInvalidValue;
 }
 
 GPUMEM_EXPORT int cuGetErrorString(int error, const char **text) {
+  if (text == nullptr) return cuda::kInvalidValue;
   const ErrorText *known = find_error(error);
   *text = known != nullptr && known->driver_name[0] != '\0' ? known->text : nullptr;
   return *text != nullptr ? cuda::kSuccess : cuda::kInvalidValue;
@@ -63,14 +65,17 @@ GPUMEM_EXPORT int cudaDriverGetVersion(int *version) {
 }
 
 VERSIONED(cudaRuntimeGetVersion, CUDA11) int cudaRuntimeGetVersion_cuda11(int *version) {
+  if (version == nullptr) return done(cuda::kInvalidValue);
   *version = 11080;
   return cuda::kSuccess;
 }
 VERSIONED(cudaRuntimeGetVersion, CUDA12) int cudaRuntimeGetVersion_cuda12(int *version) {
+  if (version == nullptr) return done(cuda::kInvalidValue);
   *version = 12040;
   return cuda::kSuccess;
 }
 VERSIONED(cudaRuntimeGetVersion, CUDA13) int cudaRuntimeGetVersion_cuda13(int *version) {
+  if (version == nullptr) return done(cuda::kInvalidValue);
   *version = 13000;
   return cuda::kSuccess;
 }

@@ -24,6 +24,7 @@ GPUMEM_EXPORT int cudaStreamEndCapture(Stream stream, void **graph) {
 }
 
 GPUMEM_EXPORT int cudaStreamIsCapturing(Stream stream, int *status) {
+  if (status == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   *status = is_capturing(stream) ? cuda::kCaptureActive : cuda::kCaptureNone;
@@ -57,10 +58,16 @@ GPUMEM_EXPORT int cudaStreamGetCaptureInfo_v3(Stream stream, int *status, unsign
   return done(capture_info(stream, status, id, graph, dependencies, edges, count));
 }
 // Signatures differ by generation only in arguments that are not looked at.
-GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies(Stream stream) { return done(check_stream(stream)); }
-GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies_v2(Stream stream) { return done(check_stream(stream)); }
+static int update_dependencies(Stream stream) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return done(error);
+  return done(is_capturing(stream) ? cuda::kSuccess : static_cast<Error>(401));  // cudaErrorIllegalState
+}
+GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies(Stream stream) { return update_dependencies(stream); }
+GPUMEM_EXPORT int cudaStreamUpdateCaptureDependencies_v2(Stream stream) { return update_dependencies(stream); }
 
 GPUMEM_EXPORT int cudaGraphCreate(void **graph, unsigned) {
+  if (graph == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   *graph = new_graph();
@@ -68,6 +75,7 @@ GPUMEM_EXPORT int cudaGraphCreate(void **graph, unsigned) {
 }
 
 GPUMEM_EXPORT int cudaGraphClone(void **clone, void *graph) {
+  if (clone == nullptr) return done(cuda::kInvalidValue);
   const Graph *source = find<Graph>(graph, kGraphObject);
   if (source == nullptr) return done(cuda::kInvalidValue);
   Graph *made = new_graph();
@@ -97,6 +105,7 @@ static int instantiate(void **exec, void *graph) {
 GPUMEM_EXPORT int cudaGraphInstantiate(void **exec, void *graph) { return instantiate(exec, graph); }
 GPUMEM_EXPORT int cudaGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) { return instantiate(exec, graph); }
 GPUMEM_EXPORT int cudaGraphInstantiateWithParams(void **exec, void *graph, cuda::GraphInstantiateParameters *parameters) {
+  if (parameters == nullptr) return done(cuda::kInvalidValue);
   parameters->errNode_out = nullptr;
   parameters->result_out = 0;
   return instantiate(exec, graph);
@@ -126,11 +135,13 @@ static Error update_exec(void *exec, void *graph) {
   return cuda::kSuccess;
 }
 VERSIONED(cudaGraphExecUpdate, CUDA11) int cudaGraphExecUpdate_cuda11(void *exec, void *graph, void **error_node, int *result) {
+  if (error_node == nullptr || result == nullptr) return done(cuda::kInvalidValue);
   *error_node = nullptr;
   *result = 0;
   return done(update_exec(exec, graph));
 }
 static int exec_update_12(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+  if (result == nullptr) return done(cuda::kInvalidValue);
   *result = {};
   return done(update_exec(exec, graph));
 }
@@ -142,18 +153,22 @@ VERSIONED(cudaGraphExecUpdate, CUDA13) int cudaGraphExecUpdate_cuda13(void *exec
 }
 
 GPUMEM_EXPORT int cudaGraphNodeGetType(void *, int *type) {
+  if (type == nullptr) return done(cuda::kInvalidValue);
   *type = 0;  // cudaGraphNodeTypeKernel
   return cuda::kSuccess;
 }
 VERSIONED(cudaGraphNodeGetDependencies, CUDA11) int cudaGraphNodeGetDependencies_cuda11(void *, void **, size_t *count) {
+  if (count == nullptr) return done(cuda::kInvalidValue);
   *count = 0;
   return cuda::kSuccess;
 }
 VERSIONED(cudaGraphNodeGetDependencies, CUDA12) int cudaGraphNodeGetDependencies_cuda12(void *, void **, size_t *count) {
+  if (count == nullptr) return done(cuda::kInvalidValue);
   *count = 0;
   return cuda::kSuccess;
 }
 VERSIONED(cudaGraphNodeGetDependencies, CUDA13) int cudaGraphNodeGetDependencies_cuda13(void *, void **, void *, size_t *count) {
+  if (count == nullptr) return done(cuda::kInvalidValue);
   *count = 0;
   return cuda::kSuccess;
 }
@@ -176,6 +191,7 @@ struct UserObject {
   void *data;
 };
 GPUMEM_EXPORT int cudaUserObjectCreate(void **object, void *data, void (*destroy)(void *), unsigned references, unsigned) {
+  if (object == nullptr || destroy == nullptr) return done(cuda::kInvalidValue);
   UserObject *made = make<UserObject>(kUserObject);
   if (made == nullptr) return done(cuda::kOperatingSystem);
   made->references = references;

@@ -59,12 +59,14 @@ GPUMEM_EXPORT int __cudaLaunchKernel_ptsz(const void *function, cuda::Dim3 grid,
 }
 // A kernel handle is the address of its host function.
 GPUMEM_EXPORT int __cudaGetKernel(const void **kernel, const void *function) {
+  if (kernel == nullptr) return done(cuda::kInvalidValue);
   *kernel = function;
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaGetKernel(const void **kernel, const void *function) { return __cudaGetKernel(kernel, function); }
 GPUMEM_EXPORT int cudaGetFuncBySymbol(const void **function, const void *symbol) { return __cudaGetKernel(function, symbol); }
 GPUMEM_EXPORT int cudaFuncGetName(const char **name, const void *function) {
+  if (name == nullptr) return done(cuda::kInvalidValue);
   *name = function_name(function);
   return *name != nullptr ? cuda::kSuccess : done(static_cast<Error>(98));
 }
@@ -87,6 +89,7 @@ GPUMEM_EXPORT unsigned __cudaPushCallConfiguration(cuda::Dim3 grid, cuda::Dim3 b
   return 0;
 }
 GPUMEM_EXPORT int __cudaPopCallConfiguration(cuda::Dim3 *grid, cuda::Dim3 *block, size_t *shared, void *stream) {
+  if (grid == nullptr || block == nullptr || shared == nullptr || stream == nullptr) return done(cuda::kInvalidValue);
   if (pushed_count == 0) return done(cuda::kMissingConfiguration);
   const Pushed &top = pushed[--pushed_count];
   *grid = top.grid;
@@ -110,11 +113,13 @@ static void fill_attributes(cuda::FunctionAttributes *attributes, const void *fu
   attributes->preferredShmemCarveout = -1;
 }
 VERSIONED(cudaFuncGetAttributes, CUDA11) int cudaFuncGetAttributes_cuda11(cuda::FunctionAttributes *attributes, const void *function) {
+  if (attributes == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error == cuda::kSuccess) fill_attributes(attributes, function);
   return done(error);
 }
 static int function_attributes_12(cuda::FunctionAttributes12 *attributes, const void *function) {
+  if (attributes == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   memset(attributes, 0, sizeof(*attributes));
@@ -128,7 +133,9 @@ VERSIONED(cudaFuncGetAttributes, CUDA13) int cudaFuncGetAttributes_cuda13(cuda::
   return function_attributes_12(attributes, function);
 }
 
-GPUMEM_EXPORT int cudaFuncSetAttribute(const void *, int attribute, int value) {
+static Error check_function(const void *function) { return function == nullptr ? static_cast<Error>(98) : check_current(); }  // cudaErrorInvalidDeviceFunction
+GPUMEM_EXPORT int cudaFuncSetAttribute(const void *function, int attribute, int value) {
+  if (function == nullptr) return done(check_function(function));
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   constexpr int kMaxDynamicShared = 8;
@@ -136,9 +143,9 @@ GPUMEM_EXPORT int cudaFuncSetAttribute(const void *, int attribute, int value) {
     return done(cuda::kInvalidValue);
   return cuda::kSuccess;
 }
-GPUMEM_EXPORT int cudaFuncSetCacheConfig(const void *, int) { return done(check_current()); }
-GPUMEM_EXPORT int cudaFuncSetSharedMemConfig(const void *, int) { return done(check_current()); }
-GPUMEM_EXPORT int cudaKernelSetAttributeForDevice(const void *, int, int, int) { return done(check_current()); }
+GPUMEM_EXPORT int cudaFuncSetCacheConfig(const void *function, int) { return done(check_function(function)); }
+GPUMEM_EXPORT int cudaFuncSetSharedMemConfig(const void *function, int) { return done(check_function(function)); }
+GPUMEM_EXPORT int cudaKernelSetAttributeForDevice(const void *function, int, int, int) { return done(check_function(function)); }
 
 static int occupancy(int *blocks, int block_size, size_t dynamic_shared) {
   const Error error = check_current();
@@ -155,6 +162,7 @@ GPUMEM_EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *bl
   return occupancy(blocks, block_size, dynamic_shared);
 }
 GPUMEM_EXPORT int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *, int blocks, int) {
+  if (bytes == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   const book::DeviceDescription *facts = current_device_description();
@@ -163,11 +171,13 @@ GPUMEM_EXPORT int cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaOccupancyMaxActiveClusters(int *clusters, const void *, const cuda::LaunchConfiguration *) {
+  if (clusters == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error == cuda::kSuccess) *clusters = static_cast<int>(current_device_description()->sm_count / 2);
   return done(error);
 }
 GPUMEM_EXPORT int cudaOccupancyMaxPotentialClusterSize(int *size, const void *, const cuda::LaunchConfiguration *) {
+  if (size == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error == cuda::kSuccess) *size = 8;  // the portable maximum [CUDA C++ Programming Guide, Thread Block Clusters]
   return done(error);
@@ -176,6 +186,7 @@ GPUMEM_EXPORT int cudaOccupancyMaxPotentialClusterSize(int *size, const void *, 
 // --- __device__ variables: each has device memory of its own once somebody asks ---
 
 GPUMEM_EXPORT int cudaGetSymbolAddress(void **pointer, const void *symbol) {
+  if (pointer == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   size_t bytes;
@@ -183,6 +194,7 @@ GPUMEM_EXPORT int cudaGetSymbolAddress(void **pointer, const void *symbol) {
   return done(*pointer != nullptr ? cuda::kSuccess : cuda::kInvalidSymbol);
 }
 GPUMEM_EXPORT int cudaGetSymbolSize(size_t *bytes, const void *symbol) {
+  if (bytes == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   return done(variable_memory(symbol, thread_state.device, bytes) != nullptr ? cuda::kSuccess : cuda::kInvalidSymbol);

@@ -68,6 +68,7 @@ static bool is_host_range(const void *pointer) {
 }
 
 GPUMEM_EXPORT int cudaHostGetDevicePointer(void **device, void *host, unsigned) {
+  if (device == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   if (!is_host_range(host)) return done(cuda::kInvalidValue);
@@ -76,6 +77,7 @@ GPUMEM_EXPORT int cudaHostGetDevicePointer(void **device, void *host, unsigned) 
 }
 
 GPUMEM_EXPORT int cudaHostGetFlags(unsigned *flags, void *host) {
+  if (flags == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_current();
   if (error != cuda::kSuccess) return done(error);
   if (!is_host_range(host)) return done(cuda::kInvalidValue);
@@ -233,16 +235,15 @@ GPUMEM_EXPORT int cudaPointerGetAttributes(cuda::PointerAttributes *attributes, 
 
 // --- Managed memory: hints change nothing here ---
 
-GPUMEM_EXPORT int cudaMemPrefetchAsync_v2(const void *, size_t, cuda::MemoryLocation, unsigned, Stream stream) {
-  return done(check_stream(stream));
-}
-VERSIONED(cudaMemPrefetchAsync, CUDA11) int cudaMemPrefetchAsync_cuda11(const void *, size_t, int, Stream stream) { return done(check_stream(stream)); }
-VERSIONED(cudaMemPrefetchAsync, CUDA12) int cudaMemPrefetchAsync_cuda12(const void *, size_t, int, Stream stream) { return done(check_stream(stream)); }
+static int hint(const void *pointer, size_t bytes, Error error) { return done(error != cuda::kSuccess ? error : check_access(pointer, bytes, false)); }
+GPUMEM_EXPORT int cudaMemPrefetchAsync_v2(const void *p, size_t bytes, cuda::MemoryLocation, unsigned, Stream stream) { return hint(p, bytes, check_stream(stream)); }
+VERSIONED(cudaMemPrefetchAsync, CUDA11) int cudaMemPrefetchAsync_cuda11(const void *p, size_t bytes, int, Stream stream) { return hint(p, bytes, check_stream(stream)); }
+VERSIONED(cudaMemPrefetchAsync, CUDA12) int cudaMemPrefetchAsync_cuda12(const void *p, size_t bytes, int, Stream stream) { return hint(p, bytes, check_stream(stream)); }
 VERSIONED(cudaMemPrefetchAsync, CUDA13)
-int cudaMemPrefetchAsync_cuda13(const void *, size_t, cuda::MemoryLocation, unsigned, Stream stream) { return done(check_stream(stream)); }
+int cudaMemPrefetchAsync_cuda13(const void *p, size_t bytes, cuda::MemoryLocation, unsigned, Stream stream) { return hint(p, bytes, check_stream(stream)); }
 // The location, an int or a struct of eight bytes, is not looked at.
-GPUMEM_EXPORT int cudaMemAdvise(const void *, size_t, int) { return done(check_current()); }
-GPUMEM_EXPORT int cudaMemAdvise_v2(const void *, size_t, int) { return done(check_current()); }
+GPUMEM_EXPORT int cudaMemAdvise(const void *p, size_t bytes, int) { return hint(p, bytes, check_current()); }
+GPUMEM_EXPORT int cudaMemAdvise_v2(const void *p, size_t bytes, int) { return hint(p, bytes, check_current()); }
 
 // --- Stream-ordered allocation ---
 
@@ -266,6 +267,7 @@ GPUMEM_EXPORT int cudaFreeAsync(void *pointer, Stream stream) {
 }
 
 static int give_pool(void **pool, int device, Pool *(*which)(int)) {
+  if (pool == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_ready();
   if (error != cuda::kSuccess) return done(error);
   if (pool == nullptr) return done(cuda::kInvalidValue);
@@ -309,6 +311,7 @@ GPUMEM_EXPORT int cudaMemPoolSetAccess(void *handle, const void *, size_t) {
   return done(find_pool(handle) == nullptr ? cuda::kInvalidValue : cuda::kSuccess);
 }
 GPUMEM_EXPORT int cudaMemPoolGetAccess(int *flags, void *handle, const void *) {
+  if (flags == nullptr) return done(cuda::kInvalidValue);
   if (find_pool(handle) == nullptr) return done(cuda::kInvalidValue);
   *flags = 3;  // read and write
   return cuda::kSuccess;

@@ -28,6 +28,7 @@ GPUMEM_EXPORT int cudaStreamSynchronize(Stream stream) {
 GPUMEM_EXPORT int cudaStreamWaitEvent(Stream stream, void *event, unsigned) { return done(wait_event(stream, event)); }
 
 GPUMEM_EXPORT int cudaStreamGetPriority(Stream stream, int *priority) {
+  if (priority == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   const StreamObject *object = find_stream(stream);
@@ -35,6 +36,7 @@ GPUMEM_EXPORT int cudaStreamGetPriority(Stream stream, int *priority) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaStreamGetFlags(Stream stream, unsigned *flags) {
+  if (flags == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   const StreamObject *object = find_stream(stream);
@@ -42,6 +44,7 @@ GPUMEM_EXPORT int cudaStreamGetFlags(Stream stream, unsigned *flags) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaStreamGetId(Stream stream, unsigned long long *id) {
+  if (id == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   const StreamObject *object = find_stream(stream);
@@ -49,14 +52,19 @@ GPUMEM_EXPORT int cudaStreamGetId(Stream stream, unsigned long long *id) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaStreamGetDevice(Stream stream, int *device) {
+  if (device == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   const StreamObject *object = find_stream(stream);
   *device = object != nullptr ? object->device : thread_state.device;
   return cuda::kSuccess;
 }
-GPUMEM_EXPORT int cudaStreamAttachMemAsync(Stream stream, void *, size_t, unsigned) { return done(check_stream(stream)); }
-GPUMEM_EXPORT int cudaStreamSetAttribute(Stream stream, int, const void *) { return done(check_stream(stream)); }
+GPUMEM_EXPORT int cudaStreamAttachMemAsync(Stream stream, void *pointer, size_t, unsigned) {
+  const Error error = check_stream(stream);
+  if (error != cuda::kSuccess) return done(error);
+  return done(find_range(pointer).kind == RangeKind::managed ? cuda::kSuccess : cuda::kInvalidValue);
+}
+GPUMEM_EXPORT int cudaStreamSetAttribute(Stream stream, int, const void *value) { return done(value == nullptr ? cuda::kInvalidValue : check_stream(stream)); }
 GPUMEM_EXPORT int cudaStreamCopyAttributes(Stream to, Stream) { return done(check_stream(to)); }
 
 // Queued work is complete by now, so a host function runs at once, in the calling thread, as CUDA may.
