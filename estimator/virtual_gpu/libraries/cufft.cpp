@@ -19,11 +19,17 @@ enum Type : int { kR2C = 0x2a, kC2R = 0x2c, kC2C = 0x29, kD2Z = 0x6a, kZ2D = 0x6
 
 const char *const kSonames[] = {"libcufft.so.12", "libcufft.so.11", "libcufft.so.10", nullptr};
 
+constexpr int kMaxGpus = 16;  // cuFFT's own limit of a plan
+
 struct Plan {
   bool used, automatic, made;
   uint64_t work_bytes;
   void *own_area;  // taken by the plan itself (automatic allocation)
   Stream stream;
+  uint64_t data_bytes;  // of the transformed array
+  int gpu_count;        // cufftXtSetGPUs; 0: the current device
+  int gpus[kMaxGpus];
+  void *gpu_areas[kMaxGpus];  // own_area of each
 };
 
 // cufftHandle is an int; plans live in blocks that never move.
@@ -48,7 +54,8 @@ int create(int *handle) {
     for (int i = 0; i < kBlock; i++) {
       Plan &plan = blocks[b][i];
       if (plan.used) continue;
-      plan = Plan{true, true, false, 0, nullptr, nullptr};
+      plan = Plan{};
+      plan.used = plan.automatic = true;
       *handle = b * kBlock + i + 1;
       return kSuccess;
     }
@@ -68,16 +75,27 @@ uint64_t buffer_length(uint64_t n) {
 
 bool is_double(int type) { return type == kD2Z || type == kZ2D || type == kZ2Z; }
 
-int estimate(int rank, const int64_t *n, int type, int64_t batch, size_t *bytes) {
+void release_areas(Plan &plan) {
+  if (plan.own_area != nullptr) free_device_memory(plan.own_area);
+  plan.own_area = nullptr;
+  for (void *&area : plan.gpu_areas) {
+    if (area != nullptr) free_device_memory(area);
+    area = nullptr;
+  }
+}
+
+int estimate(int rank, const int64_t *n, int type, int64_t batch, size_t *bytes, uint64_t *data_bytes = nullptr) {
   if (rank < 1 || rank > 3 || n == nullptr || batch < 1) return kInvalidSize;
   if (type != kC2C && type != kR2C && type != kC2R && !is_double(type)) return kInvalidType;
-  uint64_t elements = static_cast<uint64_t>(batch);
+  uint64_t elements = static_cast<uint64_t>(batch), data = elements;
   for (int i = 0; i < rank; i++) {
     if (n[i] < 1) return kInvalidSize;
     uint64_t length = buffer_length(static_cast<uint64_t>(n[i]));
     bool halved = i == rank - 1 && type != kC2C && type != kZ2Z;
     elements *= halved ? length / 2 + 1 : length;
+    data *= halved ? static_cast<uint64_t>(n[i]) / 2 + 1 : static_cast<uint64_t>(n[i]);
   }
+  if (data_bytes != nullptr) *data_bytes = data * (is_double(type) ? 16 : 8);
   note_guess("FFT work areas: one buffer of the transform's size, more for lengths with large prime factors");
   if (bytes != nullptr) *bytes = static_cast<size_t>(elements * (is_double(type) ? 16 : 8));
   return kSuccess;
@@ -87,8 +105,22 @@ int make(int handle, int rank, const int64_t *n, int type, int64_t batch, size_t
   Plan *plan = find(handle);
   if (plan == nullptr || plan->made) return kInvalidPlan;
   size_t work = 0;
-  int status = estimate(rank, n, type, batch, &work);
+  int status = estimate(rank, n, type, batch, &work, &plan->data_bytes);
   if (status != kSuccess) return status;
+  if (plan->gpu_count > 1) {  // each GPU has its share, and the caller's sizes are an array
+    work = (work + static_cast<size_t>(plan->gpu_count) - 1) / static_cast<size_t>(plan->gpu_count);
+    for (int i = 0; i < plan->gpu_count; i++) {
+      if (bytes != nullptr) bytes[i] = work;
+      if (!plan->automatic) continue;
+      plan->gpu_areas[i] = allocate_device_memory(plan->gpus[i], work);
+      if (plan->gpu_areas[i] != nullptr) continue;
+      release_areas(*plan);
+      return kAllocFailed;
+    }
+    plan->work_bytes = work;
+    plan->made = true;
+    return kSuccess;
+  }
   plan->work_bytes = work;
   if (plan->automatic && work > 0) {
     plan->own_area = allocate_device_memory(current_device(), work);
@@ -125,7 +157,7 @@ GPUMEM_EXPORT int cufftDestroy(int handle) {
   Locked locked(plans_lock);
   Plan *plan = find(handle);
   if (plan == nullptr) return kInvalidPlan;
-  if (plan->own_area != nullptr) free_device_memory(plan->own_area);
+  release_areas(*plan);
   plan->used = false;
   return kSuccess;
 }
@@ -144,8 +176,7 @@ GPUMEM_EXPORT int cufftSetAutoAllocation(int handle, int automatic) {
 GPUMEM_EXPORT int cufftSetWorkArea(int handle, void *) {
   Plan *plan = find(handle);
   if (plan == nullptr) return kInvalidPlan;
-  if (plan->own_area != nullptr) free_device_memory(plan->own_area);  // the program's area takes its place
-  plan->own_area = nullptr;
+  release_areas(*plan);  // the program's area takes its place
   return kSuccess;
 }
 GPUMEM_EXPORT int cufftGetSize(int handle, size_t *bytes) {
@@ -237,4 +268,121 @@ GPUMEM_EXPORT int cufftXtGetSizeMany(int, int rank, long long *n, long long *, l
   int64_t wide[3];
   widen(rank, n, wide);
   return estimate(rank, wide, type_of(input, output, execution), batch, bytes);
+}
+
+// --- Several GPUs, callbacks, properties (cufftXt.h, cudalibxt.h) ---
+
+namespace {
+
+constexpr int kMaxDescriptorGpus = 64;  // MAX_CUDA_DESCRIPTOR_GPUS
+struct XtMemory {                       // cudaXtDesc
+  int version, gpu_count;
+  int gpus[kMaxDescriptorGpus];
+  void *data[kMaxDescriptorGpus];
+  size_t bytes[kMaxDescriptorGpus];
+  void *state;
+};
+struct XtDescriptor {  // cudaLibXtDesc
+  int version;
+  XtMemory *memory;
+  int library, format;
+  void *of_library;
+};
+
+void release_descriptor(XtDescriptor *descriptor) {
+  for (int i = 0; i < descriptor->memory->gpu_count; i++)
+    if (descriptor->memory->data[i] != nullptr) free_device_memory(descriptor->memory->data[i]);
+  release_zeroed(descriptor->memory);
+  release_zeroed(descriptor);
+}
+
+// Callbacks are device code: they change values, which nobody computes, and no size.
+int made_plan(int handle) {
+  const Plan *plan = find(handle);
+  return plan != nullptr && plan->made ? kSuccess : kInvalidPlan;
+}
+
+}  // namespace
+
+GPUMEM_EXPORT int cufftXtSetGPUs(int handle, int count, int *gpus) {
+  Plan *plan = find(handle);
+  if (plan == nullptr || plan->made) return kInvalidPlan;
+  if (count < 1 || count > kMaxGpus || gpus == nullptr) return kInvalidValue;
+  for (int i = 0; i < count; i++) {
+    if (device_description(gpus[i]) == nullptr) return 11;  // CUFFT_INVALID_DEVICE
+    if (!use_device(gpus[i])) return kAllocFailed;
+    plan->gpus[i] = gpus[i];
+  }
+  plan->gpu_count = count;
+  return kSuccess;
+}
+GPUMEM_EXPORT int cufftXtMalloc(int handle, XtDescriptor **out, int format) {
+  const Plan *plan = find(handle);
+  if (plan == nullptr || !plan->made) return kInvalidPlan;
+  if (out == nullptr) return kInvalidValue;
+  auto *made = static_cast<XtDescriptor *>(allocate_zeroed(sizeof(XtDescriptor)));
+  auto *memory = static_cast<XtMemory *>(allocate_zeroed(sizeof(XtMemory)));
+  if (made == nullptr || memory == nullptr) {
+    release_zeroed(made);
+    release_zeroed(memory);
+    return kAllocFailed;
+  }
+  made->version = memory->version = 1;
+  made->memory = memory;
+  made->library = 0;  // LIB_FORMAT_CUFFT
+  made->format = format;
+  memory->gpu_count = plan->gpu_count > 0 ? plan->gpu_count : 1;
+  const uint64_t share = (plan->data_bytes + static_cast<uint64_t>(memory->gpu_count) - 1) / static_cast<uint64_t>(memory->gpu_count);
+  for (int i = 0; i < memory->gpu_count; i++) {
+    memory->gpus[i] = plan->gpu_count > 0 ? plan->gpus[i] : current_device();
+    memory->bytes[i] = static_cast<size_t>(share);
+    memory->data[i] = allocate_device_memory(memory->gpus[i], memory->bytes[i]);
+    if (memory->data[i] != nullptr) continue;
+    release_descriptor(made);
+    return kAllocFailed;
+  }
+  *out = made;
+  return kSuccess;
+}
+GPUMEM_EXPORT int cufftXtFree(XtDescriptor *descriptor) {
+  if (descriptor == nullptr || descriptor->memory == nullptr) return kInvalidValue;
+  release_descriptor(descriptor);
+  return kSuccess;
+}
+GPUMEM_EXPORT int cufftXtMemcpy(int handle, void *destination, void *source, int kind) {
+  const Plan *plan = find(handle);
+  if (plan == nullptr || !plan->made) return kInvalidPlan;
+  if (destination == nullptr || source == nullptr || kind < 0 || kind > 2) return kInvalidValue;
+  const auto *to = kind != 1 ? static_cast<XtDescriptor *>(destination)->memory : nullptr;  // CUFFT_COPY_DEVICE_TO_HOST
+  const auto *from = kind != 0 ? static_cast<XtDescriptor *>(source)->memory : nullptr;     // CUFFT_COPY_HOST_TO_DEVICE
+  const XtMemory *parts = to != nullptr ? to : from;
+  uint64_t at = 0;
+  for (int i = 0; i < parts->gpu_count && at < plan->data_bytes; i++) {
+    const uint64_t bytes = parts->bytes[i] < plan->data_bytes - at ? parts->bytes[i] : plan->data_bytes - at;
+    copy_contents(to != nullptr ? to->data[i] : static_cast<char *>(destination) + at,
+                  from != nullptr ? from->data[i] : static_cast<char *>(source) + at, bytes);
+    at += bytes;
+  }
+  return kSuccess;
+}
+GPUMEM_EXPORT int cufftXtSetWorkArea(int handle, void **) {
+  Plan *plan = find(handle);
+  if (plan == nullptr) return kInvalidPlan;
+  release_areas(*plan);
+  return kSuccess;
+}
+GPUMEM_EXPORT int cufftXtSetWorkAreaPolicy(int handle, int, size_t *) { return find(handle) != nullptr ? kSuccess : kInvalidPlan; }
+GPUMEM_EXPORT int cufftXtSetCallback(int handle, void **, int, void **) { return made_plan(handle); }
+GPUMEM_EXPORT int cufftXtSetJITCallback(int handle, const char *, const void *, size_t, int, void **) {
+  return find(handle) != nullptr ? kSuccess : kInvalidPlan;  // before the plan is made
+}
+GPUMEM_EXPORT int cufftXtClearCallback(int handle, int) { return made_plan(handle); }
+GPUMEM_EXPORT int cufftXtSetCallbackSharedSize(int handle, int, size_t) { return made_plan(handle); }
+GPUMEM_EXPORT int cufftSetPlanPropertyInt64(int handle, int, long long) { return find(handle) != nullptr ? kSuccess : kInvalidPlan; }
+GPUMEM_EXPORT int cufftResetPlanProperty(int handle, int) { return find(handle) != nullptr ? kSuccess : kInvalidPlan; }
+GPUMEM_EXPORT int cufftGetPlanPropertyInt64(int handle, int property, long long *value) {
+  if (find(handle) == nullptr) return kInvalidPlan;
+  if (value == nullptr) return kInvalidValue;
+  *value = property == 2 ? 1 : 0;  // NVFFT_PLAN_PROPERTY_INT64_MAX_NUM_HOST_THREADS; PATIENT_JIT is off
+  return kSuccess;
 }

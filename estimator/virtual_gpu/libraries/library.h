@@ -24,10 +24,11 @@ namespace book = ::gpumem::book;
 
 // Tags of handles, for find_handle(). One space for all libraries.
 enum HandleKind : uint32_t {
-  kCublas = 0x4c01, kCublasLt, kCublasLtObject,
+  kCublas = 0x4c01, kCublasLt, kCublasLtObject, kCublasXt,
   kCudnn = 0x4d01, kCudnnObject, kCudnnDropout, kCudnnRnn,
   kCufft = 0x4e01,
-  kCusolver = 0x4f01, kCusolverObject, kCusparse, kCusparseObject, kCurand,
+  kCusolver = 0x4f01, kCusolverObject, kCusolverSp, kCusolverSpInfo, kCusolverRf, kCusolverMg, kCusolverMgObject,
+  kCusparse, kCusparseObject, kCurand,
   kNccl = 0x5001, kCupti,
 };
 

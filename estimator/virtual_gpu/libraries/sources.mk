@@ -3,6 +3,7 @@
 virtual_gpu_library_sources = \
 	libraries/cublas.cpp \
 	libraries/cublaslt.cpp \
+	libraries/cublasxt.cpp \
 	libraries/cudnn.cpp \
 	../workspaces/plans.cpp \
 	../workspaces/plans.h \
@@ -22,7 +23,9 @@ virtual_gpu_library_sources = \
 	libraries/cupti.cpp \
 	libraries/curand.cpp \
 	libraries/cusolver.cpp \
+	libraries/cusolver_more.cpp \
 	libraries/cusparse.cpp \
+	libraries/cusparselt.cpp \
 	libraries/library.cpp \
 	libraries/library.h \
 	libraries/missing.cpp \
