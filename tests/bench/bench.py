@@ -132,7 +132,26 @@ def bench_estimate(options):
     print(f"  for comparison: python -c \"import torch, torchvision\" {statistics.median(vision[1:]):.2f} s")
 
 
-BENCHES = {"submit": bench_submit, "step": bench_step, "estimate": bench_estimate}
+def bench_preload(options):
+    """What preloading costs processes that never touch CUDA: the whole set, in a probe or on a node with virtual GPUs."""
+    library = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(options.gpumem))), "lib", "gpumem")
+    names = ("libgpumem_meter.so", "libgpumem_vgpu.so", "libcuda.so.1", "libnvidia-ml.so.1")
+    preload = " ".join(os.path.join(library, name) for name in names)
+    for name in names:
+        if not os.path.exists(os.path.join(library, name)):
+            raise Failed(f"{library}/{name} is not there")
+    plain = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    for command in (["/bin/true"], ["bash", "-c", "true"], ["git", "--version"], ["awk", "BEGIN { exit 0 }"]):
+        times = {False: [], True: []}
+        for number in range(10 + 5 * options.repetitions):
+            for loaded in (False, True):
+                seconds, _ = run(command, env={**plain, "LD_PRELOAD": preload} if loaded else plain)
+                if number >= 10:
+                    times[loaded].append(seconds)
+        show(f"{' '.join(command)}", times[True], times[False], "with the preloads", "without them", "ms", (0.001, "1 ms"))
+
+
+BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "estimate": bench_estimate}
 
 
 def main():
