@@ -28,11 +28,31 @@ def all_here(world):
     began = time.monotonic()
     while True:
         found = max(_count_by_environment(), _count_siblings())
-        if found >= world:
-            return True
-        if found <= 1 or time.monotonic() - began > _START_SECONDS:
-            return False
+        if found >= world or found <= 1 or time.monotonic() - began > _START_SECONDS:
+            return _agreed(found >= world, world)
         time.sleep(0.1)
+
+
+def _agreed(here, world):
+    """What the first of these ranks has found holds for all: one that waits for ranks that believe to be alone waits for ever."""
+    path = _shared_file("found", world)
+    mine = "%s.%d" % (path, os.getpid())
+    try:
+        with open(mine, "w") as file:
+            file.write("here" if here else "alone")
+        try:
+            os.link(mine, path)  # whole, or not at all
+        except FileExistsError:
+            with open(path) as file:
+                here = file.read() == "here"
+        os.unlink(mine)
+    except OSError:
+        pass
+    return here
+
+
+def _shared_file(what, world):
+    return os.path.join(os.environ.get("GPUMEM_RECORD", ""), "ranks-%s-%d-%s" % (what, world, os.environ.get("MASTER_PORT", "")))
 
 
 def _count_by_environment():
@@ -50,9 +70,11 @@ def _count_by_environment():
             continue
         if theirs.get("MASTER_PORT") and ours["MASTER_PORT"] and theirs["MASTER_PORT"] != ours["MASTER_PORT"]:
             continue
+        # Who starts more of itself (Lightning) is a rank too, and has not said so in the environment that it was started with.
+        launcher = pid == os.getppid() and _command_line(pid).split(b"\0")[1:] == _command_line(os.getpid()).split(b"\0")[1:]
         for name, seen in values.items():
-            if theirs.get(name) is not None:
-                seen.add(theirs[name])
+            if theirs.get(name) is not None or launcher:
+                seen.add(theirs.get(name))
     return max([len(seen) for seen in values.values()] or [1])
 
 
@@ -94,7 +116,7 @@ def begin(rank, world):
     global _file, _map, _rank, _world
     if _map is not None or world < 2 or not 0 <= rank < world:
         return
-    path = os.path.join(os.environ.get("GPUMEM_RECORD", ""), "ranks-%d-%s" % (world, os.environ.get("MASTER_PORT", "")))
+    path = _shared_file("steps", world)
     size = _WORD.size * (1 + _PER_RANK * world)
     _file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     os.ftruncate(_file, size)
