@@ -24,6 +24,7 @@ struct Invocation {
   int exit_status = kDone;           // set by the command that ran
 };
 
+void add_calibrate_command(CLI::App& app, Invocation& invocation);
 void add_estimate_command(CLI::App& app, Invocation& invocation);
 void add_explain_command(CLI::App& app, Invocation& invocation);
 void add_gpus_command(CLI::App& app, Invocation& invocation);

@@ -40,6 +40,7 @@ int run(int argc, char** argv) {
   add_estimate_command(app, invocation);
   add_explain_command(app, invocation);
   add_gpus_command(app, invocation);
+  add_calibrate_command(app, invocation);
   add_history_command(app, invocation);
   add_show_command(app, invocation);
   add_status_command(app, invocation);

@@ -115,6 +115,7 @@ Result<Profile> parse_profile(const nlohmann::json& object, const std::string& p
   try {
     if (!object.is_object()) return bad_profile(path, "is not a JSON object");
     if (object.value("version", 0) != 1) return bad_profile(path, "version must be 1");
+    if (object.value("virtual", false)) return bad_profile(path, "was written on a virtual GPU: run gpumem calibrate where the real one is");
     Profile profile;
     profile.path = path;
     profile.name = object.value("name", "");
