@@ -12,7 +12,8 @@ _alone = None  # None: not known yet
 def start(torch):
     global _torch
     _torch = torch
-    if not torch.distributed.is_available():
+    distributed = getattr(torch, "distributed", None)  # a part that a build may lack
+    if distributed is None or not distributed.is_available():
         return
     import torch.distributed.distributed_c10d as c10d
 
