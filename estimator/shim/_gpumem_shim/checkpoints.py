@@ -221,9 +221,10 @@ def patch_safetensors(module):
             large = False
         if not large:
             return original_load(filename, device, *args, **kwargs)
-        # One by one they are views of the mapped file; new versions read all of it for all at once.
-        with module.safe_open(filename, framework="pt", device=device) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}
+        # One by one on the CPU they are views of the mapped file; new versions read all of it for all at once, or for a device.
+        with module.safe_open(filename, framework="pt", device="cpu") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        return tensors if str(device) == "cpu" else {name: t.to(device) for name, t in tensors.items()}
 
     module.load_file = load_file
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shortened epochs: a DataLoader's iteration ends after a few batches, so that validation, checkpointing and the next epoch are
-# reached soon, and the first batch is the largest of those looked at, so that variable lengths show their worst.
+# reached soon, and the largest of the batches that were looked at comes early, so that variable lengths show their worst.
 import collections
 import time
 
 from . import record
 
+# Batches come in their own order but for the largest, which comes after this many others: on a GPU it never finds an empty cache
+# either, and does not fit the blocks that smaller ones have left.
+BEFORE_LARGEST = 2
 # Looking ahead ends early where all of this many batches are alike, where it costs too much time or too much host memory.
 ALIKE = 4
-LOOK_SECONDS = 10.0
+LOOK_SECONDS = 1.5
 LOOK_BYTES = 512 << 20
 # An epoch that trains goes on until the optimizer has stepped twice (gradient accumulation), up to this many batches.
 MOST_BATCHES = 128
@@ -98,39 +101,72 @@ def _begin(loader, original_next):
 class _Epoch:
     def __init__(self, number, total, limit, ahead, original_next):
         self.number, self.total, self.limit, self.ahead = number, total, limit, ahead
+        self.before_largest = record.setting("GPUMEM_SHIM_BEFORE_LARGEST", BEFORE_LARGEST)
         self.original_next = original_next
-        self.batches = None  # looked at and not yet given
+        self.batches = collections.deque()  # looked at and not yet given
+        self.kinds, self.on_device = [], False  # of the batches so far
         self.given = 0
         self.steps = 0
         self.done = False
         self.nodes = _graph_nodes()
 
     def next(self, iterator):
-        global _current, _trained_epochs
+        global _current
         if self.done:
             raise StopIteration
         _current = self
-        if self.batches is None:
-            self.batches = _largest_first(iterator, self.original_next, self.ahead)
         if self.given >= self.limit and (self.total is None or self.given < self.total) and self._may_end():
-            self.done = True
-            self.batches.clear()
-            if self.steps:
-                _trained_epochs += 1
+            self._end()
             _notes.setdefault(self.number, (self.given, self.total))
             raise StopIteration
+        if self.given == self.before_largest and self.ahead > 1 and not self.on_device:
+            self._look_ahead(iterator)
         if self.batches:
             batch = self.batches.popleft()
         else:
             try:
                 batch = self.original_next(iterator)
             except StopIteration:
-                self.done = True
-                if self.steps:
-                    _trained_epochs += 1
+                self._end()
                 raise
+            if self.given < self.before_largest and self.ahead > 1:
+                self._look_at(batch)
         self.given += 1
         return batch
+
+    def _end(self):
+        global _trained_epochs
+        self.done = True
+        self.batches.clear()
+        if self.steps:
+            _trained_epochs += 1
+
+    def _look_at(self, batch):
+        """The batch's bytes."""
+        shapes = []
+        self.on_device = _shapes(batch, shapes, 0) or self.on_device
+        self.kinds.append(tuple(shape for _, shape in shapes))
+        return sum(size for size, _ in shapes)
+
+    def _look_ahead(self, iterator):
+        """Collates the next batches, at most `ahead`, and puts the largest in front."""
+        sizes, held, began = [], 0, time.monotonic()
+        while len(self.batches) < self.ahead:
+            try:
+                self.batches.append(self.original_next(iterator))
+            except StopIteration:
+                break
+            sizes.append(self._look_at(self.batches[-1]))
+            held += sizes[-1]
+            if self.on_device or held > LOOK_BYTES or time.monotonic() - began > LOOK_SECONDS:
+                break
+            if len(self.kinds) >= ALIKE and len(set(self.kinds)) == 1:
+                break
+        largest = sizes.index(max(sizes)) if sizes else 0
+        if largest:
+            batch = self.batches[largest]
+            del self.batches[largest]
+            self.batches.appendleft(batch)
 
     def _may_end(self):
         # No autograd graph was built since the epoch began: this is validation.
@@ -144,35 +180,6 @@ def _graph_nodes():
         return _torch._C._autograd._get_sequence_nr()
     except Exception:
         return None
-
-
-def _largest_first(iterator, original_next, ahead):
-    """The next batches, at most `ahead`, the largest in front and the others in order. Empty where there are none."""
-    batches, sizes, kinds = collections.deque(), [], set()
-    began, held = time.monotonic(), 0
-    while len(batches) < ahead:
-        try:
-            batches.append(original_next(iterator))
-        except StopIteration:
-            break
-        if ahead == 1:
-            break
-        shapes = []
-        on_device = _shapes(batches[-1], shapes, 0)
-        sizes.append(sum(size for size, _ in shapes))
-        kinds.add(tuple(shape for _, shape in shapes))
-        held += sizes[-1]
-        if on_device or held > LOOK_BYTES or time.monotonic() - began > LOOK_SECONDS:
-            break
-        if len(batches) >= ALIKE and len(kinds) == 1:
-            break
-    if sizes:
-        largest = sizes.index(max(sizes))
-        if largest:
-            batch = batches[largest]
-            del batches[largest]
-            batches.appendleft(batch)
-    return batches
 
 
 def _shapes(value, found, depth):
