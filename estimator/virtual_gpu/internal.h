@@ -91,6 +91,8 @@ void report_missing(const char *function);
 // dlopen, dlsym and friends at versions that exist in glibc 2.17.
 void *open_library(const char *name, int flags);
 void *find_symbol(void *handle, const char *name);
+// The function of that name and version behind ours: what we stand in front of in libc.
+void *next_function(const char *name, const char *version);
 // The file name, without folders, of the library that holds a code address ("?" when unknown).
 void library_of(const void *address, char *name, size_t size);
 

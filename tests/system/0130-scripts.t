@@ -49,11 +49,16 @@ ctypes.CDLL('libcuda.so.1').cuGraphicsMapResources(0, None, None)
 torch.cuda.cudart().cudaProfilerStart() if False else None
 raise SystemExit(1)"
 END
-unhappy sets-preload 'LD_PRELOAD' <<'END'
+
+# A script's own LD_PRELOAD is merged with ours.
+script sets-preload.sh <<'END'
 #!/bin/bash
 export LD_PRELOAD=/lib/x86_64-linux-gnu/libdl.so.2
 python train.py 512 30
 END
+submit --gres=gpu:1 sets-preload.sh
+like "$SAID" '^sbatch: gpumem: needs .*requesting shard' "sets-preload: estimated"
+in_cluster scancel "$JOB"
 
 # No end within the deadline.
 sed -i 's/^\[slurm\]/[submit]\nprobe_timeout_s = 8\ndeadline_s = 10\n\n[slurm]/' "$CLUSTER/etc/gpumem.conf"

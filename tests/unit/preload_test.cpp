@@ -71,7 +71,7 @@ TEST_P(Library, HasNoStaticConstructorsOrDestructors) {
 
 TEST_P(Library, ExportsInterceptedNamesOnly) {
   std::istringstream symbols(readelf("--dyn-syms"));
-  const std::regex intercepted("dlsym|(__cuda|cuda|cu[A-Z]|nvml|nvrtc|cublas|cudnn|cufft|cusolver|cusparse|curand|cupti|nccl|libcudart\\.so\\.).*");
+  const std::regex intercepted("dlsym|execl[pe]?|execvp?e?|execve|posix_spawnp?|(__cuda|cuda|cu[A-Z]|nvml|nvrtc|cublas|cudnn|cufft|cusolver|cusparse|curand|cupti|nccl|libcudart\\.so\\.).*");
   std::string line;
   while (std::getline(symbols, line)) {
     std::istringstream fields(line);

@@ -163,6 +163,40 @@ TEST_F(VirtualGpuTest, ProcessesOfAllJobsDrawOnOneDevice) {
   EXPECT_NE(run("refused", "GPUMEM_JOB=second"), 0);  // there is room now
 }
 
+// A job script's own LD_PRELOAD (or none) does not lose the virtual GPU to the programs that it starts.
+TEST_F(VirtualGpuTest, PreloadsOfAScriptAreMergedWithOurs) {
+  make();
+  const std::string theirs = PROGRAM_DIR "/libfake_cudart.so", show = "sed -n 's/^LD_PRELOAD=//p'", ours = std::string(LIBRARY_DIR) + "/libgpumem_vgpu.so";
+  const auto seen = [&](const std::string &how, const std::string &book) {
+    const std::string whole = "env " + book + " LD_PRELOAD=" + ours + " " + how + " 2>/dev/null | tr '\\0' '\\n' | " + show;
+    FILE *pipe = popen(whole.c_str(), "r");
+    std::string text;
+    char part[512];
+    while (pipe != nullptr && fgets(part, sizeof part, pipe) != nullptr) text += part;
+    pclose(pipe);
+    return text;
+  };
+  const std::string all = ours + " " + LIBRARY_DIR "/libcuda.so.1 " LIBRARY_DIR "/libnvidia-ml.so.1 ";
+  const std::string file = "/proc/self/environ";
+  for (const std::string &how : {
+           "bash -c 'LD_PRELOAD=" + theirs + " cat " + file + "'",
+           "bash -c 'LD_PRELOAD=" + theirs + " exec cat " + file + "'",
+           "sh -c 'export LD_PRELOAD=" + theirs + "; cat " + file + "'",
+           "env LD_PRELOAD=" + theirs + " cat " + file,
+           "env LD_PRELOAD=" + theirs + " sh -c 'exec cat " + file + "'",
+           "python3 -c 'import os, subprocess; subprocess.call([\"cat\", \"" + file + "\"], env={**os.environ, \"LD_PRELOAD\": \"" + theirs + "\"})'",
+           "python3 -c 'import os; os.posix_spawn(\"/bin/cat\", [\"cat\", \"" + file + "\"], {**os.environ, \"LD_PRELOAD\": \"" + theirs + "\"}); os.wait()'",
+           "python3 -c 'import os; os.execlpe(\"cat\", \"cat\", \"" + file + "\", {**os.environ, \"LD_PRELOAD\": \"" + theirs + "\"})'",
+           "perl -e '$ENV{LD_PRELOAD} = \"" + theirs + "\"; exec(\"cat\", \"" + file + "\")'",
+       }) {
+    EXPECT_EQ(seen(how, "GPUMEM_BOOK=" + path_), all + theirs + "\n") << how;
+    EXPECT_EQ(seen(how, "-u GPUMEM_BOOK"), theirs + "\n") << how;
+  }
+  EXPECT_EQ(seen("env -u LD_PRELOAD cat " + file, "GPUMEM_BOOK=" + path_), all + "\n");
+  EXPECT_EQ(seen("env -i cat " + file, "GPUMEM_BOOK=" + path_), "");
+  EXPECT_EQ(seen("bash -c 'LD_PRELOAD=" + theirs + " cat " + file + "'", "GPUMEM_METER_BOOK=/x GPUMEM_BOOK=" + path_), LIBRARY_DIR "/libgpumem_meter.so " + all + theirs + "\n");
+}
+
 TEST_F(VirtualGpuTest, AHostLimitIsNoDeviceOutOfMemory) {
   make();
   EXPECT_EQ(run("host_limit"), 0) << output_;

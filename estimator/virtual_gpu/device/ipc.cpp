@@ -24,6 +24,7 @@ struct Contents {
   int32_t pid;
   int32_t descriptor;                // of the memory's file in that process
   uint64_t offset, size;
+  uint64_t serial;                   // of the file: the descriptor may be another one's by now
 };
 static_assert(sizeof(Contents) <= sizeof(cuda::IpcHandle));
 
@@ -52,6 +53,9 @@ Error export_memory(cuda::IpcHandle *handle, void *pointer) {
   if (contents.descriptor < 0) return cuda::kOperatingSystem;
   contents.offset = reinterpret_cast<uintptr_t>(pointer) - range.start;
   contents.size = range.map_size;
+  SharedLabel label;
+  if (!read_label(contents.descriptor, &label)) return cuda::kOperatingSystem;  // the program has closed it
+  contents.serial = label.serial;
   memset(handle, 0, sizeof(*handle));
   memcpy(handle->reserved, &contents, sizeof(contents));
   return cuda::kSuccess;
@@ -63,7 +67,7 @@ static int open_exported(const Contents &contents, SharedLabel *label) {
   snprintf(path, sizeof(path), "/proc/%d/fd/%d", contents.pid, contents.descriptor);
   const int descriptor = open(path, O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return -1;
-  if (read_label(descriptor, label) && label->size == contents.size && contents.offset < label->size) return descriptor;
+  if (read_label(descriptor, label) && label->size == contents.size && label->serial == contents.serial && contents.offset < label->size) return descriptor;
   close(descriptor);
   return -1;
 }

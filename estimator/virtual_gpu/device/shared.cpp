@@ -28,6 +28,7 @@ struct Mappings {
   Mapping *first;
 };
 constinit Mappings mappings = {};
+uint64_t last_serial;
 
 bool write_all(int descriptor, const void *from, size_t bytes, size_t offset) {
   return pwrite(descriptor, from, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
@@ -62,7 +63,8 @@ int make_shared_file(size_t size, int device) {
     close(descriptor);
     descriptor = high;
   }
-  const SharedLabel label{kMagic, size, state.book.file_device, state.book.file_inode, device < 0 ? -1 : book_device(device), 0};
+  const SharedLabel label{kMagic, size, state.book.file_device, state.book.file_inode, device < 0 ? -1 : book_device(device), 0,
+                          __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED)};
   const size_t end = (size + kPage - 1) / kPage * kPage;
   if (ftruncate(descriptor, static_cast<off_t>(end + kPage)) == 0 && write_all(descriptor, &label, sizeof(label), end)) return descriptor;
   host_failure("shared memory (ftruncate)", size);

@@ -20,6 +20,7 @@ struct SharedLabel {
   uint64_t book_device, book_inode;
   int32_t device;              // the book's; -1: host memory
   int32_t reserved;
+  uint64_t serial;             // no two files of a process have the same
 };
 
 // Makes a memory file of that size with its label; -1 with the failure noted.

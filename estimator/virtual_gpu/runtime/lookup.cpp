@@ -87,6 +87,8 @@ void *own_function(const char *name, const char *generation) {
 
 }  // namespace
 
+void *gpumem::virtual_gpu::next_function(const char *name, const char *version) { return gpumem_dlvsym(RTLD_NEXT, name, version); }
+
 void *gpumem_look_up(void *handle, const char *name) {
   if (__atomic_load_n(&gpumem_real_dlsym, __ATOMIC_RELAXED) == nullptr)
     __atomic_store_n(&gpumem_real_dlsym, gpumem_dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC), __ATOMIC_RELAXED);
