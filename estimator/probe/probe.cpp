@@ -302,7 +302,8 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   bool short_epoch_failed = false;
   auto estimate = run_once(request, progress, &short_epoch_failed);
   if (!estimate) return estimate;
-  if (!short_epoch_failed || request.epoch_batches == 0) return prove(request, std::move(*estimate), start_s, progress);
+  // Without a sandbox the program has left its files: once is enough.
+  if (!short_epoch_failed || request.epoch_batches == 0 || !request.sandbox_required) return prove(request, std::move(*estimate), start_s, progress);
   Request whole = request;
   whole.epoch_batches = 0;
   if (request.timeout_s > 0) whole.timeout_s = request.timeout_s - (monotonic_s() - start_s);
