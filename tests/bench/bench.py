@@ -151,7 +151,28 @@ def bench_preload(options):
         show(f"{' '.join(command)}", times[True], times[False], "with the preloads", "without them", "ms", (0.001, "1 ms"))
 
 
-BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "estimate": bench_estimate}
+def bench_ranks(options):
+    """Full fine-tuning of a model of Llama-3-70B's shape: one rank of 64 under FSDP2, seconds and host memory of the whole probe."""
+    command = [options.gpumem, "estimate", "--json", "--gpu", "H100 80GB HBM3", "--", options.python, os.path.join(HERE, "llama_70b_fsdp2.py")]
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "64", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    seconds, resident = [], []
+    for _ in range(min(3, options.rounds)):
+        start = time.monotonic()
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as process:
+            output = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        seconds.append(time.monotonic() - start)
+        resident.append(usage.ru_maxrss / 2**20)  # of the largest process, in GiB
+        if process.returncode != 0:
+            raise Failed(f"the estimate ended with {process.returncode}: {output[-300:]}")
+    need = json.loads(output)["need_bytes"] / 2**30
+    print(f"\nLlama-3-70B's shape, rank 0 of 64 under FSDP2: needs {need:.1f} GiB on an H100\n"
+          f"  {statistics.median(seconds):.1f} s   goal: at most 60 s: {'met' if statistics.median(seconds) <= 60 else 'MISSED'}\n"
+          f"  {max(resident):.2f} GiB of host memory   goal: at most 4 GiB: {'met' if max(resident) <= 4 else 'MISSED'}", flush=True)
+
+
+BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "estimate": bench_estimate, "ranks": bench_ranks}
 
 
 def main():
