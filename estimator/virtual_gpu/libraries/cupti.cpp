@@ -10,14 +10,13 @@ using namespace gpumem::virtual_gpu::libraries;
 
 namespace {
 enum : int { kSuccess = 0, kInvalidParameter = 1, kMaxLimitReached = 12, kNotInitialized = 15 };
-const char *const kSonames[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", nullptr};
+// The real library is never asked: that of 13.2 looks for the driver's private tables first, without end where there are none.
+const char *const kNewest[] = {"libcupti.so.13", nullptr};
 }  // namespace
 
 GPUMEM_EXPORT int cuptiGetVersion(uint32_t *version) {
-  using Function = int (*)(uint32_t *);
   if (version == nullptr) return kInvalidParameter;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cuptiGetVersion"))) return real(version);
-  *version = 22;  // CUPTI_API_VERSION of CUDA 12.4
+  *version = loaded_library(kNewest) != nullptr ? 130001 : 22;  // CUPTI_API_VERSION of CUDA 13.0 and 12.4
   return kSuccess;
 }
 GPUMEM_EXPORT int cuptiGetTimestamp(uint64_t *nanoseconds) {
