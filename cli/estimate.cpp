@@ -33,6 +33,7 @@ struct EstimateOptions {
   int epoch_batches = 6;
   int stable_steps = 8;
   int batch_percent = 100;
+  bool prove = false;
   std::string record, snapshot;
   std::string method = "auto";
 };
@@ -90,6 +91,7 @@ int estimate(const EstimateOptions& options, const Invocation& invocation) {
   request.epoch_batches = options.full ? 0 : options.epoch_batches;
   request.stable_steps = options.stable_steps;
   request.batch_percent = options.batch_percent;
+  request.prove = options.prove;
 
   auto method = probe::parse_method(options.method);
   if (!method) return complain("--method: " + method.error().message, kUsage);
@@ -134,6 +136,7 @@ void add_estimate_command(CLI::App& app, Invocation& invocation) {
   command->add_option("--stable-steps", options->stable_steps, "Optimizer steps without a new peak after which the program is ended")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_flag("--prove", options->prove, "Run it a second time within the smallest limit that may be enough, and say whether it is");
   command->add_option("--batch-percent", options->batch_percent, "What would smaller batches need? Each DataLoader's are cut to this percentage")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();

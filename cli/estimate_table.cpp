@@ -40,6 +40,23 @@ std::string headline(const nlohmann::json& estimate) {
   return "cannot be estimated: " + text(estimate, "error") + "\n";
 }
 
+std::string proof_result(const nlohmann::json& estimate) {
+  const auto proof = estimate.find("proof");
+  return proof != estimate.end() && proof->is_object() ? text(*proof, "result") : "";
+}
+
+std::string proof_words(const nlohmann::json& estimate) {
+  const std::string result = proof_result(estimate);
+  return result == "proven" || result == "proven_at_peak" ? "; proven by a second run" : "";
+}
+
+// What may be enough, where nobody has tried.
+std::string minimum_line(const nlohmann::json& estimate) {
+  const std::uint64_t minimum = bytes(estimate, "minimum_need_bytes");
+  if (proof_result(estimate) != "not_asked" || minimum == 0 || minimum >= bytes(estimate, "need_bytes")) return "";
+  return line("may be enough", format_size(minimum) + ", not proven (--prove)");
+}
+
 std::string versions(const nlohmann::json& estimate) {
   std::string out;
   const auto add = [&](const char* label, const char* key) {
@@ -76,7 +93,8 @@ std::string estimate_table(const nlohmann::json& estimate) {
     out += line("peak allocated", format_size(bytes(estimate, "peak_allocated_bytes")) + so_far);
     out += line("peak reserved", format_size(bytes(estimate, "peak_reserved_bytes")) + so_far);
     out += line("context", format_size(bytes(estimate, "context_bytes")));
-    out += line("need", format_size(bytes(estimate, "need_bytes")) + (partial ? so_far : ", before any margin"));
+    out += line("need", format_size(bytes(estimate, "need_bytes")) + (partial ? so_far : ", before any margin" + proof_words(estimate)));
+    if (!partial) out += minimum_line(estimate);
   }
   const auto devices = estimate.find("devices");
   if (has_figures && devices != estimate.end() && devices->is_array() && devices->size() > 1) out += device_table(*devices);

@@ -58,6 +58,7 @@ struct SubmitSection {
   Bytes probe_memory = {8ull << 30};
   std::int64_t stable_steps = 8;
   std::int64_t epoch_batches = 6;
+  bool prove = true;
   bool cache = true;
   std::int64_t cache_days = 30;
   std::string probe_program;  // default: paths::internal_program("gpumem-probe")

@@ -42,6 +42,7 @@ const std::vector<Key<SubmitSection>>& submit_keys() {
       {"probe_memory", &SubmitSection::probe_memory, "size", "Host memory that one probe may use; \"none\": no bound.", {}},
       {"stable_steps", &SubmitSection::stable_steps, "steps", "A probe ends when its peak has not grown for so many optimizer steps.", {}, 1, 100000},
       {"epoch_batches", &SubmitSection::epoch_batches, "batches", "Batches of an epoch that a probe runs.", {}, 1, 100000},
+      {"prove", &SubmitSection::prove, "", "Run the program a second time within the smallest limit that may be enough, where the time allows.", {}},
       {"cache", &SubmitSection::cache, "", "Answer a repeated submission from the probe before.", {}},
       {"cache_days", &SubmitSection::cache_days, "days", "How long a probe's answer is kept.", {}, 1, 3650},
       {"probe_program", &SubmitSection::probe_program, "", "Program that runs a probe (for packagers and tests).", {}},

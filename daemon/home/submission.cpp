@@ -257,6 +257,7 @@ std::string Submission::probe_request(const Search& search) const {
   request["stop_when_stable"] = true;
   request["epoch_batches"] = submit.epoch_batches;
   request["stable_steps"] = submit.stable_steps;
+  request["prove"] = submit.prove;
   request["output"] = "tail";
   // Scripts and variables may hold bytes that are not UTF-8; JSON cannot, and a probe of such a script still says something.
   return request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

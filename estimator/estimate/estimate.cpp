@@ -257,6 +257,9 @@ nlohmann::json make_estimate(const Observation& seen) {
     devices.push_back({{"device", i},
                        {"peak_allocated_bytes", figures[i].peak_allocated_bytes},
                        {"peak_reserved_bytes", figures[i].peak_reserved_bytes},
+                       {"minimum_limit_bytes", figures[i].minimum_limit_bytes},
+                       {"minimum_need_bytes", figures[i].minimum_need_bytes},
+                       {"retries_at_minimum", figures[i].retries_at_minimum},
                        {"context_bytes", figures[i].context_bytes},
                        {"need_bytes", figures[i].need_bytes}});
     if (figures[i].need_bytes > largest.need_bytes) largest = figures[i];
@@ -264,8 +267,13 @@ nlohmann::json make_estimate(const Observation& seen) {
   estimate["peak_allocated_bytes"] = largest.peak_allocated_bytes;
   estimate["peak_reserved_bytes"] = largest.peak_reserved_bytes;
   estimate["minimum_limit_bytes"] = largest.minimum_limit_bytes;
+  std::uint64_t minimum_need_bytes = 0;  // each device must have what the hungriest needs
+  for (const auto& device : figures) minimum_need_bytes = std::max(minimum_need_bytes, device.minimum_need_bytes);
+  estimate["minimum_need_bytes"] = minimum_need_bytes;
+  estimate["no_minimum"] = largest.no_minimum.empty() ? nlohmann::json() : nlohmann::json(largest.no_minimum);
   estimate["context_bytes"] = largest.context_bytes;
   estimate["need_bytes"] = largest.need_bytes;
+  estimate["proof"] = nullptr;
   estimate["gpu"] = seen.gpu.name;
   estimate["capacity_bytes"] = seen.capacity_bytes;
   add_versions(seen, estimate);

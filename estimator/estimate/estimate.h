@@ -6,6 +6,8 @@
 // Note [Need]. On each device the book has the peak of everything that all processes held at one moment, contexts
 // included: that is the need, whether processes overlapped or followed one another. It is split into contexts and the
 // rest: those of the process with the largest peak where that peak explains the device's, else those of all processes.
+// A lower limit that may hold is found by replaying the allocators' requests (minimum.h); it becomes the need when a run
+// has proven it (proof.h).
 //
 // Note [Order of causes]. The first that applies decides: no sandbox · interrupted · host memory · deadline · (program
 // failed:) library lost · CPU-only torch · out of memory · host failure on the device · missing function · its own
@@ -20,6 +22,7 @@
 
 #include "estimator/book/book.h"
 #include "estimator/gpus/profile.h"
+#include "estimator/record/events.h"
 #include "estimator/record/record.h"
 
 namespace gpumem::estimate {
@@ -48,6 +51,7 @@ struct Observation {
   std::uint64_t capacity_bytes = 0;  // of each device, resolved
   BookSnapshot book;
   record::Record record;
+  std::vector<record::EventFile> events;  // what its processes asked PyTorch's allocator for
 
   std::string no_sandbox_step;  // not empty: the program was not run
   int exit_status = -1;         // -1: it did not exit

@@ -4,33 +4,21 @@
 
 #include <algorithm>
 
+#include "estimator/estimate/minimum.h"
+
 namespace gpumem::estimate {
 namespace {
 
 bool touched(const book::ProcessUse::Device& device) { return device.allocated_peak_bytes > 0 || device.context_peak_bytes > 0; }
 
-// PyTorch's own figures of a process on a device of the book. The process numbers what it can see; where it saw only
-// some, its n-th device is the n-th that it used.
+// PyTorch's own figures of a process on a device of the book.
 record::DevicePeaks torch_peaks(const Observation& observation, const book::ProcessUse& process, int device) {
   record::DevicePeaks peaks;
   if (const record::Process* recorded = record_of(observation, process.pid)) {
-    std::vector<int> used;
-    for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i) {
-      if (touched(process.devices[i])) used.push_back(i);
-    }
-    const bool same_numbers = std::all_of(recorded->devices.begin(), recorded->devices.end(), [&](const auto& entry) {
-      return std::find(used.begin(), used.end(), entry.first) != used.end();
-    });
-    if (same_numbers) {
-      const auto found = recorded->devices.find(device);
-      if (found != recorded->devices.end()) peaks = found->second;
-    } else if (recorded->devices.size() == used.size()) {
-      auto entry = recorded->devices.begin();
-      for (const int number : used) {
-        if (number == device) peaks = entry->second;
-        ++entry;
-      }
-    }
+    std::set<int> numbers;
+    for (const auto& [number, figures] : recorded->devices) numbers.insert(number);
+    const auto found = recorded->devices.find(ordinal_in_process(observation, process, device, numbers));
+    if (found != recorded->devices.end()) peaks = found->second;
   }
   // What came from the device can never have been more than what the book saw, and is all that is known where the
   // shim could not speak (a killed process).
@@ -41,6 +29,23 @@ record::DevicePeaks torch_peaks(const Observation& observation, const book::Proc
 }
 
 }  // namespace
+
+// The process numbers what it can see; where it saw only some, its n-th device is the n-th that it used.
+int ordinal_in_process(const Observation& observation, const book::ProcessUse& process, int device, const std::set<int>& recorded) {
+  std::vector<int> used;
+  for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i) {
+    if (touched(process.devices[i])) used.push_back(i);
+  }
+  const bool same_numbers = std::all_of(recorded.begin(), recorded.end(), [&](int n) { return std::find(used.begin(), used.end(), n) != used.end(); });
+  if (same_numbers) return recorded.count(device) > 0 ? device : -1;
+  if (recorded.size() != used.size()) return -1;
+  auto number = recorded.begin();
+  for (const int i : used) {
+    if (i == device) return *number;
+    ++number;
+  }
+  return -1;
+}
 
 const record::Process* record_of(const Observation& observation, pid_t pid) {
   for (const auto& process : observation.record.processes) {
@@ -82,7 +87,12 @@ std::vector<DeviceFigures> device_figures(const Observation& observation) {
     figures.need_bytes = observation.book.devices[i].peak_bytes;
     const bool one_at_a_time = figures.need_bytes <= largest;
     figures.context_bytes = std::min(figures.need_bytes, one_at_a_time ? largest_context : all_contexts);
-    figures.minimum_limit_bytes = figures.need_bytes - figures.context_bytes;
+    figures.minimum_need_bytes = figures.need_bytes;
+    if (const auto minimum = find_device_minimum(observation, i, figures.no_minimum)) {
+      figures.minimum_need_bytes -= std::min(minimum->saved_bytes, figures.need_bytes - figures.context_bytes);
+      figures.retries_at_minimum = minimum->retries;
+    }
+    figures.minimum_limit_bytes = figures.minimum_need_bytes - figures.context_bytes;
     const record::DevicePeaks& peaks = one_at_a_time ? largest_peaks : sum;
     figures.peak_reserved_bytes = std::min(peaks.reserved_bytes, figures.need_bytes);
     figures.peak_allocated_bytes = std::min(peaks.allocated_bytes, figures.need_bytes);

@@ -148,6 +148,13 @@ void keep_record(const std::string& directory, const Request& request, nlohmann:
   if (!named) prune(cache);
 }
 
+void update_kept_record(const nlohmann::json& estimate) {
+  const auto kept = estimate.find("record");
+  if (kept == estimate.end() || !kept->is_string()) return;
+  // Where it fails the record has the estimate as it was before the proof.
+  (void)!write_file_atomically(kept->get<std::string>() + "/estimate.json", estimate.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", 0600).ok();
+}
+
 Result<std::string> newest_record(const std::string& directory) {
   const auto records = records_in(directory);
   if (records.empty()) return Error{ErrorKind::not_found, "no record in " + directory + ": gpumem estimate -- COMMAND makes one"};

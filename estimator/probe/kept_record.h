@@ -24,6 +24,9 @@ std::string records_directory(const std::vector<std::string>& environment);
 // was asked for goes to its own file. What does not succeed becomes a note of `estimate`: the estimate itself stands.
 void keep_record(const std::string& directory, const Request& request, nlohmann::json& estimate);
 
+// Writes the estimate again beside the record that it names, if it names one.
+void update_kept_record(const nlohmann::json& estimate);
+
 // The newest of the records in `directory`, or not_found.
 Result<std::string> newest_record(const std::string& directory);
 

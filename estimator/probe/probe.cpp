@@ -19,6 +19,7 @@
 #include "base/size.h"
 #include "estimator/book/book.h"
 #include "estimator/estimate/estimate.h"
+#include "estimator/estimate/proof.h"
 #include "estimator/probe/environment.h"
 #include "estimator/probe/kept_record.h"
 #include "estimator/probe/supervise.h"
@@ -35,6 +36,8 @@ constexpr std::uint64_t kWritableShare = 4;
 constexpr std::uint64_t kLeastWritable = 512 * kMiB;
 // Files that a program writes on the host's disk in the sandbox, each.
 constexpr std::uint64_t kLargestFile = 64 * kGiB;
+// A second run takes as long as the first: for less than this it is not worth the wait.
+constexpr std::uint64_t kWorthARun = 16 * kMiB;
 
 // A field of /proc/meminfo in bytes, 0 if there is none.
 std::uint64_t host_memory(const char* field) {
@@ -196,7 +199,9 @@ bool failed_after_a_short_epoch(const estimate::Observation& seen, const nlohman
   });
 }
 
-Result<nlohmann::json> run_once(const Request& request, const Progress& progress, bool* short_epoch_failed) {
+// `observation` (may be nullptr) gets what was seen; without `keep` no record stays.
+Result<nlohmann::json> run_once(const Request& request, const Progress& progress, bool* short_epoch_failed,
+                                estimate::Observation* observation = nullptr, bool keep = true) {
   const double start_s = monotonic_s();
   PrivateDirectory directory;
   if (auto made = directory.make(); !made) return made.error();
@@ -220,6 +225,8 @@ Result<nlohmann::json> run_once(const Request& request, const Progress& progress
   if (book) seen.book = std::move(*book);
   else run->notes.push_back(book.error().message);
   if (auto record = record::read_record(shared + "/record")) seen.record = std::move(*record);
+  std::vector<std::string> unreadable;  // a record without events has figures all the same
+  seen.events = record::read_all_events(shared + "/record", unreadable);
   seen.gpu = request.gpu;
   seen.capacity_bytes = gpus::describe_device(request.gpu, 0, request.capacity_bytes).usable_bytes;
   seen.no_sandbox_step = run->failed_step;
@@ -244,8 +251,51 @@ Result<nlohmann::json> run_once(const Request& request, const Progress& progress
     xmem::add_figures(shared + "/record", seen, request.environment, estimate);
     estimate["wall_s"] = monotonic_s() - start_s;
   }
-  keep_record(shared + "/record", request, estimate);
+  if (keep) keep_record(shared + "/record", request, estimate);
   *short_epoch_failed = failed_after_a_short_epoch(seen, estimate);
+  if (observation != nullptr) *observation = std::move(seen);
+  return estimate;
+}
+
+// Runs the program again within what may be enough (Note [Proof] in estimate/proof.h), and completes the estimate.
+nlohmann::json prove(const Request& request, nlohmann::json estimate, double start_s, const Progress& progress) {
+  if (estimate.value("status", "") != "complete" || estimate.value("method", "") != "virtual_gpu") return estimate;
+  const auto peak_bytes = estimate.value("need_bytes", std::uint64_t{0}), minimum_bytes = estimate.value("minimum_need_bytes", std::uint64_t{0});
+  const double first_s = monotonic_s() - start_s;
+  estimate::Proof proof;
+  if (!estimate["no_minimum"].is_null()) {
+    proof.result = request.prove ? estimate::ProofResult::impossible : estimate::ProofResult::not_asked;
+    proof.why = estimate["no_minimum"].get<std::string>();
+  } else if (minimum_bytes == 0 || minimum_bytes + kWorthARun > peak_bytes) {
+    proof.result = estimate::ProofResult::not_needed;
+  } else if (request.prove && !request.sandbox_required) {
+    proof = {estimate::ProofResult::impossible, {}, "without a sandbox it is run once only"};
+  } else if (request.prove) {
+    proof.result = estimate::ProofResult::disproven;
+    for (const std::uint64_t capacity_bytes : {minimum_bytes, peak_bytes}) {
+      Request bounded = request;
+      bounded.capacity_bytes = capacity_bytes;
+      const double left_s = request.timeout_s - (monotonic_s() - start_s);
+      if (request.timeout_s > 0 && left_s < 1.3 * first_s + 1) {  // with the cache given back now and then it takes longer
+        if (proof.runs.empty()) proof = {estimate::ProofResult::no_time, {}, "a second run would not have ended within " + format_duration(request.timeout_s)};
+        break;
+      }
+      if (request.timeout_s > 0) bounded.timeout_s = left_s;
+      if (progress) progress("running it again with " + format_size(capacity_bytes), monotonic_s() - start_s);
+      estimate::Observation seen;
+      bool short_epoch_failed = false;
+      auto second = run_once(bounded, progress, &short_epoch_failed, &seen, false);
+      if (!second) break;
+      proof.runs.push_back(estimate::judge_proof(estimate, seen, *second));
+      if (!proof.runs.back().passed) continue;
+      proof.result = capacity_bytes == minimum_bytes ? estimate::ProofResult::proven : estimate::ProofResult::proven_at_peak;
+      break;
+    }
+    if (proof.result == estimate::ProofResult::disproven && proof.runs.empty()) proof = {estimate::ProofResult::no_time, {}, "it could not be run again"};
+  }
+  estimate::apply_proof(estimate, proof);
+  estimate["wall_s"] = monotonic_s() - start_s;
+  update_kept_record(estimate);
   return estimate;
 }
 
@@ -255,8 +305,9 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   const double start_s = monotonic_s();
   bool short_epoch_failed = false;
   auto estimate = run_once(request, progress, &short_epoch_failed);
+  if (!estimate) return estimate;
   // Without a sandbox the program has left its files: once is enough.
-  if (!estimate || !short_epoch_failed || request.epoch_batches == 0 || !request.sandbox_required) return estimate;
+  if (!short_epoch_failed || request.epoch_batches == 0 || !request.sandbox_required) return prove(request, std::move(*estimate), start_s, progress);
   Request whole = request;
   whole.epoch_batches = 0;
   if (request.timeout_s > 0) whole.timeout_s = request.timeout_s - (monotonic_s() - start_s);
@@ -265,7 +316,8 @@ Result<nlohmann::json> run_probe(const Request& request, const Progress& progres
   if (!again) return estimate;
   (*again)["notes"].push_back("the program failed where epochs had been shortened (" + estimate->value("error", "") + "): it was run again with whole epochs");
   (*again)["wall_s"] = monotonic_s() - start_s;
-  return again;
+  whole.timeout_s = request.timeout_s;
+  return prove(whole, std::move(*again), start_s, progress);
 }
 
 }  // namespace gpumem::probe

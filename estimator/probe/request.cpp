@@ -78,6 +78,7 @@ Result<Request> parse_request(const std::string& text) {
     request.stop_when_stable = object.value("stop_when_stable", request.stop_when_stable);
     request.epoch_batches = object.value("epoch_batches", request.epoch_batches);
     request.stable_steps = object.value("stable_steps", request.stable_steps);
+    request.prove = object.value("prove", request.prove);
     request.batch_percent = object.value("batch_percent", request.batch_percent);
     request.record_directory = object.value("record", "");
     request.snapshot_file = object.value("snapshot", "");
@@ -106,6 +107,7 @@ std::string to_text(const Request& request) {
       {"stop_when_stable", request.stop_when_stable},
       {"epoch_batches", request.epoch_batches},
       {"stable_steps", request.stable_steps},
+      {"prove", request.prove},
       {"batch_percent", request.batch_percent},
       {"record", request.record_directory},
       {"snapshot", request.snapshot_file},

@@ -34,6 +34,7 @@ struct Request {
   bool stop_when_stable = true;
   int epoch_batches = 6;                 // 0: epochs are left alone
   int stable_steps = 8;
+  bool prove = false;                    // a lower limit than the peak is tried in a second run
   int batch_percent = 100;               // of each DataLoader's batch
   std::string record_directory;          // where to keep the record; empty: among the newest in the user's cache
   std::string snapshot_file;             // where PyTorch's memory snapshot goes; empty: none is made

@@ -82,6 +82,10 @@ class Writer {
 
   void mark(uint64_t step) {
     add(EventAction::step, 0, 0, 0, step);
+    write_out();
+  }
+
+  void write_out() {
     std::lock_guard<std::mutex> hold(mutex_);
     if (getpid() == pid_) flush();
   }
@@ -193,6 +197,10 @@ bool record_allocator_events(const std::string& directory, std::string& why) {
 
 void mark_step(uint64_t step) {
   if (writer) writer->mark(step);
+}
+
+void write_events_out() {
+  if (writer) writer->write_out();
 }
 
 }  // namespace gpumem::tracer

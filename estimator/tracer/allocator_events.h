@@ -16,4 +16,7 @@ bool record_allocator_events(const std::string& directory, std::string& why);
 // Puts a step mark among the events and writes the buffer out.
 void mark_step(uint64_t step);
 
+// Writes the buffer out: at the program's end. What comes later is written at the next mark.
+void write_events_out();
+
 }  // namespace gpumem::tracer

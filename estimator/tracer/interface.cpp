@@ -66,6 +66,8 @@ GPUMEM_EXPORT void gpumem_tracer_mark_step(uint64_t step) {
   gpumem::tracer::mark_step(step);
 }
 
+GPUMEM_EXPORT void gpumem_tracer_write_events() { gpumem::tracer::write_events_out(); }
+
 GPUMEM_EXPORT size_t gpumem_tracer_guesses(char* text, size_t size) {
   std::string guesses = gpumem::tracer::guesses_as_json();
   if (guesses.size() < size) std::memcpy(text, guesses.c_str(), guesses.size() + 1);

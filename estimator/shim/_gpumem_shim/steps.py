@@ -172,6 +172,7 @@ def _finish(reason, devices, **fields):
     loader.write_notes()
     batches.write_notes()
     snapshot.write()
+    tracer.write_events()
     record.write("stop", reason=reason, n=_steps, devices=devices, **fields)
 
 

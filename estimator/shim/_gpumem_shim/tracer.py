@@ -124,6 +124,11 @@ def mark_step(number):
         _library.gpumem_tracer_mark_step(ctypes.c_uint64(number))
 
 
+def write_events():
+    if _library is not None:
+        _library.gpumem_tracer_write_events()
+
+
 def guesses():
     """A list of {"op", "kind", "count"}: kind is "size", "scalar", "finite" or "host"."""
     if _library is None:

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The minimum limit of a device from what its processes asked their allocators for. Part of estimate/ (see estimate.h).
+//
+// Note [Minimum need]
+// The device's peak without pressure is N: contexts, what libraries took past PyTorch's allocator, and the allocators'
+// segments. Replayed, the same requests of all processes take P at their peak, and pass within L (allocator/replay.h).
+// Then N - (P - L) is enough for the same run: what is not the allocators' stays counted in full. It speaks of the device
+// only where the model comes to the recorded peak of every process that allocated there, and nothing was refused.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "estimator/estimate/estimate.h"
+
+namespace gpumem::estimate {
+
+struct DeviceMinimum {
+  std::uint64_t saved_bytes = 0;      // P - L
+  std::uint64_t retries = 0;          // at L: how often all cached memory was given back for a request
+  std::uint64_t processes = 0;        // replayed together
+};
+
+// `device` of the book. nullopt with a reason (a clause) where the record does not say enough; "" where nothing was allocated.
+std::optional<DeviceMinimum> find_device_minimum(const Observation& observation, int device, std::string& why_not);
+
+}  // namespace gpumem::estimate

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a proof run says of an estimate. Part of estimate/ (see estimate.h). Pure.
+//
+// Note [Proof]
+// A lower need than the run's own peak is only believed when a second run, on virtual GPUs that have no more than that,
+// came to its end as the first did and no request of PyTorch's was refused for good. Runs differ by chance (shuffled
+// lengths): where it fails, the peak of both runs is proposed and, time permitting, run again. The run that was estimated
+// is itself the proof of a need that is its own peak.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "estimator/estimate/estimate.h"
+
+namespace gpumem::estimate {
+
+enum class ProofResult {
+  not_asked,    // the need is the peak; a lower limit may hold
+  not_needed,   // no limit below the peak: the run itself shows that it holds
+  no_time,      // asked for, but the deadline was too near
+  impossible,   // asked for, but the record does not say what to try
+  proven,       // with less than the peak
+  proven_at_peak,  // less failed; a run with the first one's peak passed
+  disproven,    // no run with a bounded capacity passed
+};
+const char* proof_name(ProofResult result);
+
+struct ProofRun {
+  std::uint64_t capacity_bytes = 0;
+  bool passed = false;
+  std::string why_not;      // a clause
+  std::uint64_t peak_bytes = 0;  // of the fullest device
+  double wall_s = 0;
+};
+
+struct Proof {
+  ProofResult result = ProofResult::not_asked;
+  std::vector<ProofRun> runs;
+  std::string why;          // of no_time and impossible: a clause
+};
+
+// What the second run showed, as `first` and the run's own estimate tell it.
+ProofRun judge_proof(const nlohmann::json& first, const Observation& seen, const nlohmann::json& second);
+
+// Completes a complete estimate: `need_bytes` where the proof changes it, `proof`, `confidence` and notes.
+void apply_proof(nlohmann::json& estimate, const Proof& proof);
+
+}  // namespace gpumem::estimate
