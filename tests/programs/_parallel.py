@@ -47,6 +47,7 @@ class Model(nn.Module):
 
 def clean():
     """What is allocated when all garbage is gone."""
+    torch.cuda.synchronize()  # what a stream still uses is not free
     gc.collect()
     torch.cuda.empty_cache()
     return torch.cuda.memory_allocated()
@@ -104,7 +105,7 @@ def ddp(device):
         parameters = bytes_of(model)
         del model, optimizer
     # Gradients that are views of the buckets are not there twice.
-    assert 0.7 * parameters < peaks["plain"] - peaks["bucket view"] < 2 * parameters, (parameters, peaks)
+    assert peaks["plain"] > peaks["bucket view"] + 0.7 * parameters, (parameters, peaks)
 
     model = nn.SyncBatchNorm.convert_sync_batchnorm(Convolutional()).to(device)
     assert isinstance(model.norm, nn.SyncBatchNorm)

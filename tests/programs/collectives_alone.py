@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: collectives, objects, send and receive, groups and gloo, as rank 0 of 16 without the others (torchrun's environment).
+# quick
 # env: RANK=0 WORLD_SIZE=16 LOCAL_RANK=0 MASTER_ADDR=node001 MASTER_PORT=29400
 # expect: note "rank 0 of 16 ran without the others"
 # expect: that [(p["rank"], p["world_size"]) for p in e["processes"] if p["devices"]] == [(0, 16)]

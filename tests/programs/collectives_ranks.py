@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: collectives, objects, send and receive, groups and gloo between two real local ranks.
+# quick
 # ranks: 2
 # expect: no-note "without the others|in vain"
 # expect: that sorted((p["rank"], p["world_size"], p["devices"][0]["device"]) for p in e["processes"] if p["devices"]) == [(0, 2, 0), (1, 2, 1)]
