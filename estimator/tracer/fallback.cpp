@@ -8,6 +8,7 @@
 #include "generator_skips.h"
 #include "lazy_host.h"
 #include "storage_states.h"
+#include "choices.h"
 #include "value_sizes.h"
 
 #include <torch/library.h>
@@ -133,9 +134,10 @@ void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_re
 
 void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
   bool runs = op.runs_on_cpu && in.small &&
-              (in.state == State::exact || (in.state != State::unknown && in.largest_bytes <= kPlausibleLimitBytes));
+              (in.state == State::exact ||
+               (in.state != State::unknown && in.largest_bytes <= kPlausibleLimitBytes && op.choice == Choice::none));
   std::vector<c10::IValue> arguments;
-  if (runs || op.writes) arguments.assign(stack->begin() + first, stack->end());
+  if (runs || op.writes || op.choice != Choice::none) arguments.assign(stack->begin() + first, stack->end());
   std::optional<CpuRun> cpu;
   if (runs && op.writes) cpu.emplace(op, *stack, first);
   handle.redispatchBoxed(rest, stack);
@@ -162,6 +164,7 @@ void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchK
   }
   operators_not_run.fetch_add(1, std::memory_order_relaxed);
   mark_not_run(op, arguments, *stack, first);
+  if (op.choice != Choice::none) spread_choice(op, arguments, stack->data() + first);
 }
 
 void follow_copy(const c10::OperatorHandle& handle, c10::DispatchKeySet rest, Stack* stack, size_t first) {
@@ -220,6 +223,33 @@ void follow_scalar(const c10::OperatorHandle& handle, Operator& op, c10::Dispatc
   }
 }
 
+// nms: where the boxes are known, those that its CPU kernel keeps; else all of them, in their order (its device kernel leaves
+// flags behind that nobody has written, and some versions then keep none).
+void follow_boxes(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
+  if (op.runs_on_cpu && in.small && in.state == State::exact) {
+    CpuRun cpu(op, *stack, first);
+    const at::Tensor boxes = (*stack)[first].toTensor();
+    if (cpu.run(handle, op)) {
+      const at::Tensor kept = cpu.result(0).toTensor();
+      at::Tensor out = at::empty(kept.sizes(), boxes.options().dtype(c10::kLong));
+      if (write_device(out, kept)) set_state(out, State::exact);
+      stack->erase(stack->begin() + first, stack->end());
+      stack->emplace_back(std::move(out));
+      return;
+    }
+  }
+  const int64_t boxes = (*stack)[first].toTensor().size(0);
+  handle.redispatchBoxed(rest, stack);
+  at::Tensor all = at::empty({boxes}, stack->back().toTensor().options());
+  if (is_small(all)) {
+    auto* data = reinterpret_cast<int64_t*>(bytes_of(all));
+    for (int64_t i = 0; i < boxes; i++) data[i] = i;
+    set_state(all, State::exact);
+  }
+  stack->back() = std::move(all);
+  count_guess(op, Guess::size);
+}
+
 void follow_size(const c10::OperatorHandle& handle, Operator& op, Stack* stack, size_t first, const Inputs& in) {
   if (op.runs_on_cpu && in.small && (in.state == State::exact || in.state == State::blank)) {
     CpuRun cpu(op, *stack, first);
@@ -262,6 +292,10 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
   if (!on_device && (keys.has_backend(c10::BackendComponent::CPUBit) || (op.generator >= 0 && !has_device_argument(*stack, first)))) {
     return follow_on_host(handle, op, rest, stack, first);
   }
+  if (op.kind == Kind::coalesces) {
+    if (!answer_coalesce(op, *stack, first)) handle.redispatchBoxed(rest, stack);
+    return;
+  }
   const Inputs in = look_at(op, *stack, first);
   if (in.untouched || !in.device) return handle.redispatchBoxed(rest, stack);
 
@@ -270,6 +304,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
     case Kind::fills_randomly: return follow_leaf(handle, op, rest, stack, first, in);
     case Kind::copies: return follow_copy(handle, rest, stack, first);
     case Kind::reads_scalar: return follow_scalar(handle, op, rest, stack, first);
+    case Kind::picks_boxes: return follow_boxes(handle, op, rest, stack, first, in);
     case Kind::sizes_by_value: return follow_size(handle, op, stack, first, in);
     case Kind::allocates: {
       handle.redispatchBoxed(rest, stack);

@@ -38,7 +38,10 @@ bool has_tensor(const c10::TypePtr& type) {
 Kind kind_of(const c10::OperatorHandle& handle, std::string_view space, std::string_view base, Operator& op) {
   const auto& schema = handle.schema();
   if (space == "c10d" || space == "_c10d_functional") return Kind::collective;
+  // torchvision's operators have CPU kernels of their own and no effects beside their results.
+  if (space == "torchvision" && handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA)) return base == "nms" ? Kind::picks_boxes : Kind::leaf;
   if (space != "aten") return Kind::foreign;
+  if (base == "_coalesce") return Kind::coalesces;
   if (base == "resize_") return Kind::resizes;
   if (kPasses.count(base) || handle.hasTag(at::Tag::inplace_view)) return Kind::passes;
   if (base == "copy_") return Kind::copies;
@@ -80,7 +83,12 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
   op.kind = kind_of(handle, space, base, op);
   op.is_zero = base == "zero_" || base == "fill_";
   op.is_all = base == "all";
-  op.runs_on_cpu = space == "aten" && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  if (space == "aten" && schema.overload_name().find("out") == std::string::npos && schema.overload_name().find("values") == std::string::npos) {
+    op.choice_k = base == "topk";
+    if (base == "argmax" || base == "argmin") op.choice = Choice::first;
+    if (base == "topk" || ((base == "max" || base == "min") && schema.overload_name() == "dim")) op.choice = Choice::second;
+  }
+  op.runs_on_cpu = (space == "aten" || space == "torchvision") && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 using Registry = std::unordered_map<const void*, Operator*>;

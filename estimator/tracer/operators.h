@@ -24,6 +24,8 @@ enum class Kind : uint8_t {
   reads_scalar,     // _local_scalar_dense: .item()
   assumes_finite,   // GradScaler's check of gradients: a healthy run's are finite
   sizes_by_value,   // nonzero, unique: the output's size depends on values (value_sizes.h)
+  coalesces,        // coalesce of a sparse matrix: so does its (choices.h)
+  picks_boxes,      // torchvision's nms: so does its
   fills_randomly,   // normal_, uniform_ …: put off on large CPU tensors (lazy_host.h)
   collective,       // c10d: what arrives is the virtual GPU's business
 };
@@ -32,6 +34,9 @@ enum class Kind : uint8_t {
 // `host`: on the CPU, of tensors too large to be computed (lazy_host.h).
 enum class Guess : uint8_t { scalar, size, finite, host };
 constexpr size_t kGuesses = 4;
+
+// Which result of an operator is an index that it chose by values (choices.h).
+enum class Choice : uint8_t { none, first, second };
 
 struct Operator {
   const void* schema = nullptr;
@@ -43,6 +48,8 @@ struct Operator {
   bool runs_on_cpu = false;      // its CPU kernel may stand in for the CUDA kernel
   bool is_zero = false;          // may be a fill with zeros
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
+  Choice choice = Choice::none;
+  bool choice_k = false;         // topk: several of each row
   int generator = -1;            // index of its Generator argument
   uint64_t written = 0;          // arguments that are written, by bit
   uint64_t write_only = 0;       // of those: not read before

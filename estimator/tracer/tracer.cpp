@@ -2,6 +2,7 @@
 // The tracer as one translation unit: torch's headers are read once, so that it compiles in seconds in a job's environment.
 
 #include "allocator_events.cpp"
+#include "choices.cpp"
 #include "cpu_run.cpp"
 #include "fallback.cpp"
 #include "generator_skips.cpp"
