@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "estimator/xmem/timeline.h"
 
@@ -44,9 +45,9 @@ class Rules {
 
   void put_parameters() {
     Time at = -static_cast<Time>(timeline_.parameters.size());
-    for (const auto bytes : timeline_.parameters) {
+    for (const auto& [bytes, is_buffer] : timeline_.parameters) {
       lifetimes_.push_back({bytes, at++, kForever});
-      parameter_sizes_.insert(bytes);
+      if (!is_buffer) parameter_sizes_.insert(bytes);
       result_.parameter_bytes += bytes;
     }
   }
@@ -56,6 +57,7 @@ class Rules {
     index_operators(iteration);
     for (const auto& layer : timeline_.layers) {
       if (layer.begin < iteration.begin || layer.begin > iteration.end) continue;
+      if (layer.calls_others && !timeline_.is_transformer) continue;
       if (iteration.step_begin != 0 && layer.begin >= iteration.step_begin) continue;
       put_layer(layer, grads_end, is_last);
     }
@@ -129,14 +131,15 @@ class Rules {
     for_blocks(layer.begin, layer.end, [&](const Block& block) {
       forward.insert(&block);
       const Time end = end_of(block);
-      if (layer.is_loss || end > static_cast<Time>(layer.end)) lifetimes_.push_back({block.bytes, static_cast<Time>(block.begin), end});
+      if (!layer.is_loss && end <= static_cast<Time>(layer.end)) return;
+      if (owned_.insert({&block, is_last}).second) lifetimes_.push_back({block.bytes, static_cast<Time>(block.begin), end});
     });
-    std::unordered_set<const Block*> seen;
     for (const auto& root : roots) {
       for_blocks(root.begin, root.end, [&](const Block& block) {
-        if (forward.count(&block) || !seen.insert(&block).second) return;
+        if (forward.count(&block)) return;
         Time end = end_of(block);
         if (!layer.is_loss && end <= static_cast<Time>(last_end)) return;
+        if (!owned_.insert({&block, is_last}).second) return;
         if (end == kForever && is_last) result_.gradient_bytes += block.bytes;
         if (end == kForever && grads_end && last_.zero_grad_begin != 0) end = static_cast<Time>(last_.zero_grad_begin);
         lifetimes_.push_back({block.bytes, static_cast<Time>(block.begin), end});
@@ -178,6 +181,7 @@ class Rules {
   std::set<std::uint64_t> parameter_sizes_;
   std::vector<Operator> operators_;  // of one iteration, by beginning
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> by_sequence_;
+  std::set<std::pair<const Block*, bool>> owned_;  // blocks that some layer of this iteration has
   std::vector<Block> optimizer_;     // A's blocks of rule 6
   std::vector<Lifetime> lifetimes_;
 };

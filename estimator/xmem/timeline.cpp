@@ -74,7 +74,7 @@ class Builder {
         if (!iterations_.empty()) iterations_.back().step_end = time_;
         break;
       case SequenceKind::parameter:
-        timeline_.parameters.push_back(event.first);
+        timeline_.parameters.push_back({event.first, event.second != 0});
         break;
       case SequenceKind::data:
         timeline_.data.emplace_back(time_, event.first);
@@ -98,7 +98,7 @@ class Builder {
     while (open && !modules_.empty()) {
       const OpenModule module = modules_.back();
       modules_.pop_back();
-      if (!module.calls_others) timeline_.layers.push_back({module.begin, time_, module.is_loss});
+      timeline_.layers.push_back({module.begin, time_, module.is_loss, module.calls_others});
       if (module.number == number) break;
     }
   }
@@ -106,7 +106,6 @@ class Builder {
   void finish() {
     if (!iterations_.empty()) iterations_.back().end = time_;
     for (auto& op : timeline_.operators) op.end = std::min(op.end, time_);
-    std::sort(timeline_.layers.begin(), timeline_.layers.end(), [](const Layer& a, const Layer& b) { return a.begin < b.begin; });
     const bool any = std::any_of(iterations_.begin(), iterations_.end(), [](const Iteration& iteration) { return iteration.step_end != 0; });
     for (const auto& iteration : iterations_) {
       if (!any || iteration.step_end != 0) timeline_.iterations.push_back(iteration);

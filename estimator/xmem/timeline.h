@@ -24,6 +24,7 @@ struct Operator {
 struct Layer {
   std::uint64_t begin, end;
   bool is_loss;
+  bool calls_others;
 };
 
 struct Step {
@@ -37,12 +38,16 @@ struct Iteration {
 };
 
 struct Timeline {
-  std::vector<Block> blocks;                // by beginning, as all of these
+  std::vector<Block> blocks;                // by beginning, as all of these but layers
   std::vector<Operator> operators;
-  std::vector<Layer> layers;                // calls of modules in which no other module was called
+  std::vector<Layer> layers;                // calls of modules; what is called inside a call stands before it
   std::vector<Step> steps;
   std::vector<Iteration> iterations;        // in which an optimizer stepped; if none did: all
-  std::vector<std::uint64_t> parameters;    // bytes of each, buffers included
+  struct Parameter {
+    std::uint64_t bytes;
+    bool is_buffer;
+  };
+  std::vector<Parameter> parameters;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> data;  // when, bytes
   bool is_transformer = false;              // a model of the transformers package
 };

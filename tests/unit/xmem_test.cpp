@@ -199,6 +199,32 @@ TEST(Rebuild, OnlyModulesThatCallNoOtherAreLayers) {
   EXPECT_EQ(allocations(rebuilt, 5000), 0u);
 }
 
+TEST(Rebuild, OfATransformersModelAllModulesAreLayersAndABlockIsItsInnermosts) {
+  Program program;
+  program.mark(Kind::transformer);
+  program.mark(Kind::iteration);
+  program.module(1, [&] {
+    program.op(3, [&] { program.allocate(1000); });
+    program.module(2, [&] { program.op(4, [&] { program.allocate(100); }); });
+    program.op(5, [&] { program.release(program.allocate(70)); });
+  });
+  program.allocate(5000);
+  program.step();
+  const Rebuilt rebuilt = program.rebuilt();
+  EXPECT_EQ(allocations(rebuilt, 100), 1u);
+  EXPECT_EQ(allocations(rebuilt, 1000), 1u);
+  EXPECT_EQ(allocations(rebuilt, 70), 0u);
+  EXPECT_EQ(allocations(rebuilt, 5000), 0u);
+}
+
+TEST(Rebuild, ABuffersSizeIsNoSignOfOptimizerState) {
+  Program program;
+  program.mark(Kind::parameter, 8, 1);
+  program.mark(Kind::iteration);
+  program.step({8});
+  EXPECT_EQ(program.rebuilt().optimizer_bytes, 0u);
+}
+
 TEST(Rebuild, OfALossEverythingCounts) {
   Program program;
   program.mark(Kind::iteration);
