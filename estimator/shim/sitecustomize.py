@@ -12,6 +12,7 @@ def _wait_for_torch():
 
         files.watch()
         imports.after("torch", "_gpumem_shim.probe", "start")
+        imports.after("triton.common.build", "_gpumem_shim.triton_driver", "name_libcuda")
         for name in ("cuda.bindings._internal.runtime", "cuda.bindings._bindings.cyruntime", "cuda._cuda.ccudart"):
             imports.after(name, "_gpumem_shim.bindings", "redirect")
 

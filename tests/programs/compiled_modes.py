@@ -12,7 +12,8 @@ def train(mode, fullgraph=True):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     compiled = torch.compile(model, mode=mode, fullgraph=fullgraph)
     for _ in range(5):
-        torch.compiler.cudagraph_mark_step_begin()
+        if hasattr(torch.compiler, "cudagraph_mark_step_begin"):  # since 2.2
+            torch.compiler.cudagraph_mark_step_begin()
         loss = compiled(torch.ones(128, 256, device=device, dtype=torch.float16)).float().square().mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

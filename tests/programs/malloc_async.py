@@ -31,6 +31,6 @@ del y
 try:
     torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
     raise AssertionError("16 TiB fit")
-except torch.OutOfMemoryError:
+except torch.cuda.OutOfMemoryError:
     pass
 print("ok")

@@ -12,6 +12,7 @@
 #   snapshot  PyTorch's own memory history, where it was asked for
 #   attribution  whose memory it is: modules, parameters, gradients, optimizer state
 #   xmem      xMem's method: the program really trains on the CPU (redirect) while its allocations are recorded
+#   triton_driver  where an old Triton finds the driver
 #   tracer    the compiled tracer: values that come out as in a healthy run
 #   distributed    torch.distributed's rendezvous: the other ranks are here, or missing
 #   missing_ranks  answers for ranks that are not here
