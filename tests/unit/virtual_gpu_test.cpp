@@ -100,7 +100,7 @@ TEST_P(Part, BehavesAsInCuda) {
 INSTANTIATE_TEST_SUITE_P(VirtualGpu, Part,
                          ::testing::Values("out_of_memory", "small", "contents", "stale", "pointers", "virtual_memory", "shared_memory", "pools",
                                            "streams", "graphs", "contexts", "properties", "code", "entry_points", "forks",
-                                           "forks_with_locks_held"),
+                                           "forks_with_locks_held", "threads"),
                          [](const auto &instance) { return std::string(instance.param); });
 
 // ctypes, cffi and others look the runtime's functions up in its library.
@@ -161,6 +161,11 @@ TEST_F(VirtualGpuTest, ProcessesOfAllJobsDrawOnOneDevice) {
   EXPECT_EQ(processes()[1].devices[0].out_of_memory_bytes, 60 * kMiB);
   pclose(holder);
   EXPECT_NE(run("refused", "GPUMEM_JOB=second"), 0);  // there is room now
+}
+
+TEST_F(VirtualGpuTest, ALaggingDeviceIsBehindUntilSomethingWaits) {
+  make();
+  EXPECT_EQ(run("lagging", "GPUMEM_CLOCK=lagging"), 0) << output_;
 }
 
 // A job script's own LD_PRELOAD (or none) does not lose the virtual GPU to the programs that it starts.

@@ -11,6 +11,7 @@
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/pools.h"
 #include "estimator/virtual_gpu/device/shared.h"
+#include "estimator/virtual_gpu/device/streams.h"
 
 namespace gpumem::virtual_gpu {
 namespace {
@@ -161,6 +162,9 @@ uintptr_t lowest_address = kArenaTop;  // the lowest that was ever given out
 
 // An address range of its own, or 0 where the arena cannot be had (sanitizers, small address spaces).
 uintptr_t map_in_arena(size_t bytes, int flags) {
+#ifdef __SANITIZE_THREAD__
+  return 0;  // it has its own view of the address space
+#endif
   const size_t step = round_up(bytes, kGranularity);
   for (int attempt = 0; attempt < 16; ++attempt) {
     uintptr_t wish = __atomic_sub_fetch(&next_address, step, __ATOMIC_RELAXED);
@@ -299,6 +303,7 @@ Error allocate_device(int device, size_t bytes, void **pointer) {
 Error free_device(void *pointer) {
   if (pointer == nullptr) return cuda::kSuccess;
   const Range range = find_range(pointer);
+  synchronize_device(-1);  // giving memory back waits for the device
   if (range.kind == RangeKind::slab) return free_small(range, pointer);
   if (range.kind == RangeKind::pool || range.kind == RangeKind::host_pool) return free_in_pool(pointer);
   if ((range.kind != RangeKind::device && range.kind != RangeKind::managed) ||

@@ -232,6 +232,11 @@ Error free_in_pool(void *pointer) {
   return cuda::kSuccess;
 }
 
+Error free_queued(void *pointer) {
+  const RangeKind kind = find_range(pointer).kind;
+  return kind == RangeKind::pool || kind == RangeKind::host_pool ? free_in_pool(pointer) : free_device(pointer);
+}
+
 void trim_pool(Pool *pool, uint64_t keep) {
   Locked locked(pools.lock);
   trim_locked(pool, keep);

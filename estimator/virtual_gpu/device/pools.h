@@ -35,6 +35,8 @@ Pool *find_pool(const void *handle);
 
 Error allocate_in_pool(Pool *pool, size_t bytes, void **pointer);
 Error free_in_pool(void *pointer);
+// cudaFreeAsync: what cudaMalloc gave is accepted too, and waits for the device.
+Error free_queued(void *pointer);
 // Gives free segments back until at most `keep` bytes are reserved.
 void trim_pool(Pool *pool, uint64_t keep);
 // At every synchronization.

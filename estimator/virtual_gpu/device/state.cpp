@@ -39,6 +39,8 @@ bool open_book() {
   uint32_t found = 2;
   if (path != nullptr && path[0] == '/' && book::open(&state.book, path, true, nullptr, 0) == book::Status::ok) {
     pthread_atfork(nullptr, nullptr, fork_child);
+    const char *clock = getenv("GPUMEM_CLOCK");
+    state.lagging = clock != nullptr && strcmp(clock, "lagging") == 0;
     state.visible_count = visible_devices(state.book, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), state.visible);
     found = 1;
   }

@@ -13,10 +13,18 @@ namespace gpumem::virtual_gpu {
 
 using cuda::Error;
 
+// How much work was queued on a stream, and how much of it the device has done: Note [Lagging device] in streams.h.
+struct Progress {
+  uint64_t queued, completed;
+  uint64_t waits_for;        // the stream (its id; 0: none) whose work up to `waits_until` comes first
+  uint64_t waits_until;
+};
+
 struct DeviceState {
   uint32_t used;             // its context was charged: device in real use by this process
   uint32_t peers;            // bit n: peer access to device n is enabled
   uint64_t clock_ns;         // simulated time up to which work was queued on the default stream
+  Progress progress;         // of the default stream
 };
 
 struct State {
@@ -24,6 +32,7 @@ struct State {
   uint32_t initialized;      // CUDA (not only NVML) was used: a forked child may not use it
   uint32_t in_bad_fork;      // this is such a child
   uint32_t contents_followed;  // a tracer tells us what kernels write (see contents.h)
+  uint32_t lagging;            // GPUMEM_CLOCK=lagging: Note [Lagging device] in streams.h
   Lock lock;
   book::Book book;
   int visible_count;

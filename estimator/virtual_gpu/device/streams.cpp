@@ -19,6 +19,63 @@ uint64_t *clock_of(Stream stream) {
 
 void advance(Stream stream, uint64_t by_ns) { __atomic_add_fetch(clock_of(stream), by_ns, __ATOMIC_RELAXED); }
 
+// Living streams by id, for what waits for them; ids of default streams are their device's number plus one.
+constexpr uint64_t kFirstStreamId = 256;
+constexpr size_t kMostStreams = 1024;
+struct Streams {
+  Lock lock;
+  StreamObject *all[kMostStreams];
+  size_t count;
+  uint32_t questions;    // unanswered since work was last queued
+};
+constinit Streams streams = {};
+
+uint64_t id_of(Stream stream) {
+  const StreamObject *object = find_stream(stream);
+  return object != nullptr ? object->id + kFirstStreamId : static_cast<uint64_t>(thread_state.device) + 1;
+}
+
+// Under the lock; nullptr for a stream that is gone, whose work is done.
+Progress *progress_locked(uint64_t id) {
+  if (id != 0 && id <= book::kMaxDevices) return &state.devices[id - 1].progress;
+  for (size_t n = 0; n < streams.count; ++n)
+    if (streams.all[n]->id + kFirstStreamId == id) return &streams.all[n]->progress;
+  return nullptr;
+}
+
+// Work up to `until` is done, and so is what it had waited for. Chains are short; a limit keeps circles out.
+void complete_locked(uint64_t id, uint64_t until) {
+  for (int depth = 0; depth < 16; ++depth) {
+    Progress *progress = progress_locked(id);
+    if (progress == nullptr) return;
+    if (until > progress->queued) until = progress->queued;
+    if (until > progress->completed) progress->completed = until;
+    if (progress->waits_for == 0) return;
+    id = progress->waits_for;
+    until = progress->waits_until;
+    progress->waits_for = 0;
+  }
+}
+
+// An answer to who asks without waiting.
+Error answer_locked(uint64_t id, uint64_t until) {
+  const Progress *progress = progress_locked(id);
+  if (progress == nullptr || progress->completed >= until) return cuda::kSuccess;
+  if (++streams.questions < kMostQuestions) return cuda::kNotReady;
+  complete_locked(id, until);
+  return cuda::kSuccess;
+}
+
+void queue_lagging(Stream stream) {
+  const uint64_t id = id_of(stream);
+  Locked locked(streams.lock);
+  streams.questions = 0;
+  Progress *progress = progress_locked(id);
+  if (progress == nullptr) return;
+  ++progress->queued;
+  if (progress->queued - progress->completed > kMostQueued) complete_locked(id, progress->queued - kMostQueued);
+}
+
 uint64_t take_id() { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
 
 }  // namespace
@@ -45,6 +102,10 @@ Error create_stream(unsigned flags, int priority, Stream *stream) {
   object->flags = flags;
   object->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
   object->id = take_id();
+  if (state.lagging) {
+    Locked locked(streams.lock);
+    if (streams.count < kMostStreams) streams.all[streams.count++] = object;  // what does not fit is never behind
+  }
   *stream = object;
   return cuda::kSuccess;
 }
@@ -52,6 +113,11 @@ Error create_stream(unsigned flags, int priority, Stream *stream) {
 Error destroy_stream(Stream stream) {
   StreamObject *object = find_stream(stream);
   if (object == nullptr) return cuda::kInvalidHandle;
+  if (state.lagging) {
+    Locked locked(streams.lock);
+    for (size_t n = 0; n < streams.count; ++n)
+      if (streams.all[n] == object) streams.all[n] = streams.all[--streams.count];
+  }
   delete_object(object);
   return cuda::kSuccess;
 }
@@ -91,6 +157,12 @@ Error record_event(void *event, Stream stream) {
   if (time < now) time = now;
   __atomic_store_n(clock, time + 1, __ATOMIC_RELAXED);
   object->time_ns = time;
+  if (state.lagging) {
+    object->stream = id_of(stream);
+    Locked locked(streams.lock);
+    const Progress *progress = progress_locked(object->stream);
+    object->after = progress != nullptr ? progress->queued : 0;
+  }
   object->recorded = 1;
   return cuda::kSuccess;
 }
@@ -105,6 +177,13 @@ Error wait_event(Stream stream, const void *event) {
     waiting->capture = object->capture;
     waiting->capture_id = object->capture_id;
   } else if (object->recorded) {
+    if (state.lagging && object->stream != id_of(stream)) {
+      Locked locked(streams.lock);
+      if (Progress *progress = progress_locked(id_of(stream)); progress != nullptr) {
+        progress->waits_for = object->stream;
+        progress->waits_until = object->after;
+      }
+    }
     uint64_t *clock = clock_of(stream);
     if (__atomic_load_n(clock, __ATOMIC_RELAXED) < object->time_ns) __atomic_store_n(clock, object->time_ns, __ATOMIC_RELAXED);
   }
@@ -117,10 +196,46 @@ Error elapsed_ms(float *milliseconds, const void *start, const void *end) {
   constexpr uint32_t kDisableTiming = 2;  // cudaEventDisableTiming
   if (from == nullptr || to == nullptr || !from->recorded || !to->recorded || ((from->flags | to->flags) & kDisableTiming))
     return cuda::kInvalidHandle;
+  if (query_event(from) != cuda::kSuccess || query_event(to) != cuda::kSuccess) return cuda::kNotReady;
   const double ns = to->time_ns >= from->time_ns ? static_cast<double>(to->time_ns - from->time_ns)
                                                  : -static_cast<double>(from->time_ns - to->time_ns);
   *milliseconds = static_cast<float>((ns == 0 ? 1 : ns) * 1e-6);
   return cuda::kSuccess;
+}
+
+void synchronize_stream(Stream stream) {
+  if (!state.lagging) return;
+  Locked locked(streams.lock);
+  complete_locked(id_of(stream), ~uint64_t{0});
+}
+
+void synchronize_event(const Event *event) {
+  if (!state.lagging || !event->recorded) return;
+  Locked locked(streams.lock);
+  complete_locked(event->stream, event->after);
+}
+
+void synchronize_device(int device) {
+  if (!state.lagging) return;
+  Locked locked(streams.lock);
+  for (int d = 0; d < state.visible_count; ++d)
+    if (device < 0 || d == device) complete_locked(static_cast<uint64_t>(d) + 1, ~uint64_t{0});
+  for (size_t n = 0; n < streams.count; ++n)
+    if (device < 0 || streams.all[n]->device == device) complete_locked(streams.all[n]->id + kFirstStreamId, ~uint64_t{0});
+}
+
+Error query_stream(Stream stream) {
+  if (!state.lagging) return cuda::kSuccess;
+  const uint64_t id = id_of(stream);
+  Locked locked(streams.lock);
+  const Progress *progress = progress_locked(id);
+  return progress == nullptr ? cuda::kSuccess : answer_locked(id, progress->queued);
+}
+
+Error query_event(const Event *event) {
+  if (!state.lagging || !event->recorded) return cuda::kSuccess;
+  Locked locked(streams.lock);
+  return answer_locked(event->stream, event->after);
 }
 
 Graph *new_graph() {
@@ -185,8 +300,10 @@ void queue_work(Stream stream) {
   Graph *graph = object != nullptr && object->capture != nullptr ? active_capture(object) : nullptr;
   if (graph != nullptr)
     ++graph->nodes;
-  else
+  else {
     advance(stream, kLaunchNs);
+    if (state.lagging) queue_lagging(stream);
+  }
 }
 
 void count_launch(Stream stream) {
@@ -197,6 +314,7 @@ void count_launch(Stream stream) {
 
 Error launch_graph(GraphExec *graph, Stream stream) {
   advance(stream, kLaunchNs * (graph->nodes + 1));
+  if (state.lagging) queue_lagging(stream);
   contents_after_launch();
   book::count_launch(&state.book);
   return cuda::kSuccess;

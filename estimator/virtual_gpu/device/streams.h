@@ -6,6 +6,15 @@
 // nominal time (kLaunchNs), and never lags behind the host's monotonic clock when an event is recorded. Elapsed times
 // are differences of these, at least a nanosecond apart. Nothing waits.
 //
+// Note [Lagging device]
+// A GPU runs behind the host, and PyTorch keeps a block that another stream used (record_stream) until an event says that the
+// device has come that far. How far behind depends on kernels that are not run, so there are two devices between which every real one
+// lies. The instant one (the default) has done everything when it is queued. The lagging one (GPUMEM_CLOCK=lagging) has done a stream's
+// work only when something waited for it (a synchronization of the stream, an event or the device, a synchronous copy, memory given
+// back), or when kMostQueued pieces of work were queued after it: a host cannot run further ahead of a device. Nothing ever sleeps:
+// who waits is told at once that it is done; who only asks, and again and again without queuing work, is believed to wait.
+// Both are deterministic. Reserved memory under the lagging device is an upper bound of a real device's.
+//
 // Capture records how many nodes a stream's work would make; graphs are replayed as that many launches of nothing.
 // Handles are objects of objects.h; 0, 1 and 2 are CUDA's default, legacy and per-thread streams.
 #pragma once
@@ -14,6 +23,8 @@
 
 namespace gpumem::virtual_gpu {
 
+constexpr uint64_t kMostQueued = 1024;    // launches that wait before one blocks [observed; NVIDIA only documents that there is a limit]
+constexpr uint32_t kMostQuestions = 100;  // unanswered in a row, after which the host is believed to wait
 constexpr uint64_t kLaunchNs = 4000;  // typical launch-bound kernel time; only plausibility hangs on it
 
 struct Graph {
@@ -33,6 +44,7 @@ struct StreamObject {
   Graph *capture;        // see active_capture()
   uint64_t capture_id;
   int capture_mode;
+  Progress progress;
 };
 
 struct Event {
@@ -43,6 +55,8 @@ struct Event {
   uint64_t time_ns;
   Graph *capture;        // recorded in a capturing stream: a stream that waits for it joins the capture
   uint64_t capture_id;
+  uint64_t stream;       // its id where it was recorded, and the work before it
+  uint64_t after;
 };
 
 struct GraphExec {
@@ -63,6 +77,14 @@ Error destroy_event(void *event);
 Error record_event(void *event, Stream stream);
 Error wait_event(Stream stream, const void *event);
 Error elapsed_ms(float *milliseconds, const void *start, const void *end);
+
+// The host waits for a stream, an event, or all that was queued on a device (-1: on all).
+void synchronize_stream(Stream stream);
+void synchronize_event(const Event *event);
+void synchronize_device(int device);
+// kSuccess or kNotReady.
+Error query_stream(Stream stream);
+Error query_event(const Event *event);
 
 // The graph that the stream's capture is filling, or nullptr.
 Graph *active_capture(const StreamObject *stream);

@@ -273,8 +273,10 @@ GPUMEM_EXPORT int cuCtxGetApiVersion(void *, unsigned *version) {
 }
 GPUMEM_EXPORT int cuCtxSynchronize() {
   const Error error = check_current();
-  if (error == cuda::kSuccess) trim_all_pools();
-  return error;
+  if (error != cuda::kSuccess) return error;
+  synchronize_device(thread_state.device);
+  trim_all_pools();
+  return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   if (least != nullptr) *least = 0;

@@ -330,7 +330,7 @@ GPUMEM_EXPORT int cuMemAllocAsync(DevicePointer *pointer, size_t bytes, Stream s
 DRIVER_ALIAS(cuMemAllocAsync_ptsz, cuMemAllocAsync);
 GPUMEM_EXPORT int cuMemFreeAsync(DevicePointer pointer, Stream stream) {
   const Error error = check_stream(stream);
-  return error != cuda::kSuccess ? error : free_device(address(pointer));
+  return error != cuda::kSuccess ? error : free_queued(address(pointer));
 }
 DRIVER_ALIAS(cuMemFreeAsync_ptsz, cuMemFreeAsync);
 

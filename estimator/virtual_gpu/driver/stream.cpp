@@ -8,12 +8,18 @@
 GPUMEM_EXPORT int cuStreamCreate(Stream *stream, unsigned flags) { return create_stream(flags, 0, stream); }
 GPUMEM_EXPORT int cuStreamCreateWithPriority(Stream *stream, unsigned flags, int priority) { return create_stream(flags, priority, stream); }
 GPUMEM_EXPORT int cuStreamDestroy_v2(Stream stream) { return destroy_stream(stream); }
-GPUMEM_EXPORT int cuStreamQuery(Stream stream) { return check_stream(stream); }
+GPUMEM_EXPORT int cuStreamQuery(Stream stream) {
+  const Error error = check_stream(stream);
+  return error != cuda::kSuccess ? error : is_capturing(stream) ? cuda::kStreamCaptureUnsupported : query_stream(stream);
+}
 DRIVER_ALIAS(cuStreamQuery_ptsz, cuStreamQuery);
 GPUMEM_EXPORT int cuStreamSynchronize(Stream stream) {
   const Error error = check_stream(stream);
-  if (error == cuda::kSuccess) trim_all_pools();
-  return error;
+  if (error != cuda::kSuccess) return error;
+  if (is_capturing(stream)) return cuda::kStreamCaptureUnsupported;
+  synchronize_stream(stream);
+  trim_all_pools();
+  return cuda::kSuccess;
 }
 DRIVER_ALIAS(cuStreamSynchronize_ptsz, cuStreamSynchronize);
 GPUMEM_EXPORT int cuStreamWaitEvent(Stream stream, void *event, unsigned) { return wait_event(stream, event); }
@@ -73,8 +79,16 @@ GPUMEM_EXPORT int cuEventRecord(void *event, Stream stream) { return record_even
 DRIVER_ALIAS(cuEventRecord_ptsz, cuEventRecord);
 GPUMEM_EXPORT int cuEventRecordWithFlags(void *event, Stream stream, unsigned) { return record_event(event, stream); }
 DRIVER_ALIAS(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags);
-GPUMEM_EXPORT int cuEventQuery(void *event) { return find<Event>(event, kEventObject) != nullptr ? cuda::kSuccess : cuda::kInvalidHandle; }
-GPUMEM_EXPORT int cuEventSynchronize(void *event) { return cuEventQuery(event); }
+GPUMEM_EXPORT int cuEventQuery(void *event) {
+  const Event *object = find<Event>(event, kEventObject);
+  return object != nullptr ? query_event(object) : cuda::kInvalidHandle;
+}
+GPUMEM_EXPORT int cuEventSynchronize(void *event) {
+  const Event *object = find<Event>(event, kEventObject);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  synchronize_event(object);
+  return cuda::kSuccess;
+}
 GPUMEM_EXPORT int cuEventElapsedTime(float *milliseconds, void *start, void *end) { return elapsed_ms(milliseconds, start, end); }
 DRIVER_ALIAS(cuEventElapsedTime_v2, cuEventElapsedTime);
 

@@ -106,8 +106,10 @@ GPUMEM_EXPORT int cudaDeviceGetByPCIBusId(int *device, const char *text) {
 
 GPUMEM_EXPORT int cudaDeviceSynchronize() {
   const Error error = check_current();
-  if (error == cuda::kSuccess) trim_all_pools();
-  return done(error);
+  if (error != cuda::kSuccess) return done(error);
+  synchronize_device(thread_state.device);
+  trim_all_pools();
+  return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
 

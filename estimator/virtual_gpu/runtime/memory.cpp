@@ -127,6 +127,7 @@ static int copy_2d(void *destination, size_t destination_pitch, const void *sour
 }
 
 GPUMEM_EXPORT int cudaMemcpy(void *destination, const void *source, size_t bytes, int kind) {
+  synchronize_stream(nullptr);
   return copy(destination, source, bytes, kind, nullptr);
 }
 GPUMEM_EXPORT int cudaMemcpyAsync(void *destination, const void *source, size_t bytes, int kind, Stream stream) {
@@ -263,7 +264,7 @@ GPUMEM_EXPORT int cudaMallocAsync(void **pointer, size_t bytes, Stream stream) {
 }
 GPUMEM_EXPORT int cudaFreeAsync(void *pointer, Stream stream) {
   const Error error = check_stream(stream);
-  return done(error != cuda::kSuccess ? error : free_device(pointer));
+  return done(error != cuda::kSuccess ? error : free_queued(pointer));
 }
 
 static int give_pool(void **pool, int device, Pool *(*which)(int)) {

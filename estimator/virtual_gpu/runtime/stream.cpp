@@ -16,12 +16,14 @@ GPUMEM_EXPORT int cudaStreamDestroy(Stream stream) { return done(destroy_stream(
 GPUMEM_EXPORT int cudaStreamQuery(Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
-  return is_capturing(stream) ? done(cuda::kStreamCaptureUnsupported) : static_cast<int>(cuda::kSuccess);
+  if (is_capturing(stream)) return done(cuda::kStreamCaptureUnsupported);
+  return done(query_stream(stream));
 }
 GPUMEM_EXPORT int cudaStreamSynchronize(Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
   if (is_capturing(stream)) return done(cuda::kStreamCaptureUnsupported);
+  synchronize_stream(stream);
   trim_all_pools();
   return cuda::kSuccess;
 }
@@ -97,11 +99,16 @@ static int check_event(const void *event) {
   if (error != cuda::kSuccess) return done(error);
   return done(find<Event>(event, kEventObject) != nullptr ? cuda::kSuccess : cuda::kInvalidHandle);
 }
-GPUMEM_EXPORT int cudaEventQuery(void *event) { return check_event(event); }
+GPUMEM_EXPORT int cudaEventQuery(void *event) {
+  const int error = check_event(event);
+  return error != cuda::kSuccess ? error : done(query_event(static_cast<Event *>(event)));
+}
 GPUMEM_EXPORT int cudaEventSynchronize(void *event) {
   const int error = check_event(event);
-  if (error == cuda::kSuccess) trim_all_pools();
-  return error;
+  if (error != cuda::kSuccess) return error;
+  synchronize_event(static_cast<Event *>(event));
+  trim_all_pools();
+  return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cudaEventElapsedTime(float *milliseconds, void *start, void *end) {
   return done(elapsed_ms(milliseconds, start, end));

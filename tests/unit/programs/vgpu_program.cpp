@@ -45,6 +45,8 @@ int cudaPointerGetAttributes(gpumem::cuda::PointerAttributes *, const void *);
 int cudaStreamCreate(void **);
 int cudaStreamDestroy(void *);
 int cudaStreamSynchronize(void *);
+int cudaStreamQuery(void *);
+int cudaEventSynchronize(void *);
 int cudaStreamBeginCapture(void *, int);
 int cudaStreamEndCapture(void *, void **);
 int cudaStreamIsCapturing(void *, int *);
@@ -398,6 +400,46 @@ void streams() {
   CHECK(cudaGetLastError() == 903);
 }
 
+// GPUMEM_CLOCK=lagging: work is done when somebody waited, when much was queued after it, or when asked for again and again.
+void lagging() {
+  void *stream, *other, *one, *two, *block;
+  float ms;
+  const auto work = [&](void *where) { CHECK(cudaLaunchKernel(kernel(), {1, 1, 1}, {32, 1, 1}, nullptr, 0, where) == 0); };
+  CHECK(cudaStreamCreate(&stream) == 0 && cudaStreamCreate(&other) == 0 && cudaEventCreate(&one) == 0 && cudaEventCreate(&two) == 0);
+  CHECK(cudaEventQuery(one) == 0 && cudaStreamQuery(stream) == 0);
+  work(stream);
+  CHECK(cudaEventRecord(one, stream) == 0 && cudaEventQuery(one) == 600 && cudaStreamQuery(stream) == 600 && cudaStreamQuery(other) == 0);
+  work(stream);
+  CHECK(cudaEventRecord(two, stream) == 0 && cudaEventElapsedTime(&ms, one, two) == 600);
+  CHECK(cudaEventSynchronize(one) == 0 && cudaEventQuery(one) == 0 && cudaEventQuery(two) == 600);
+  CHECK(cudaStreamSynchronize(stream) == 0 && cudaEventQuery(two) == 0 && cudaEventElapsedTime(&ms, one, two) == 0 && ms > 0);
+  // What a stream waited for is done before it is.
+  work(stream);
+  CHECK(cudaEventRecord(one, stream) == 0 && cudaStreamWaitEvent(other, one, 0) == 0);
+  work(other);
+  CHECK(cudaEventQuery(one) == 600 && cudaStreamSynchronize(other) == 0 && cudaEventQuery(one) == 0);
+  // Memory given back waits for all.
+  CHECK(cudaMalloc(&block, kMiB) == 0);
+  work(stream);
+  CHECK(cudaStreamQuery(stream) == 600 && cudaFree(block) == 0 && cudaStreamQuery(stream) == 0);
+  CHECK(cudaMallocAsync(&block, kMiB, stream) == 0);
+  work(stream);
+  CHECK(cudaFreeAsync(block, stream) == 0 && cudaStreamQuery(stream) == 600 && cudaDeviceSynchronize() == 0 && cudaStreamQuery(stream) == 0);
+  // Nobody is further ahead than can be queued, and nobody asks in vain.
+  work(stream);
+  CHECK(cudaEventRecord(one, stream) == 0);
+  for (int n = 0; n < 1000; ++n) work(stream);
+  CHECK(cudaEventQuery(one) == 600);
+  for (int n = 0; n < 100; ++n) work(stream);
+  CHECK(cudaEventQuery(one) == 0);
+  int asked = 0;
+  while (cudaStreamQuery(stream) == 600) ++asked;
+  CHECK(asked > 10 && asked < 1000);
+  // A stream that is gone is done.
+  work(stream);
+  CHECK(cudaEventRecord(one, stream) == 0 && cudaEventQuery(one) == 600 && cudaStreamDestroy(stream) == 0 && cudaEventQuery(one) == 0);
+}
+
 void graphs() {
   void *stream, *graph, *exec;
   size_t nodes = 0;
@@ -632,6 +674,56 @@ void forks_with_locks_held() {
   for (pthread_t &thread : threads) pthread_join(thread, nullptr);
 }
 
+// Everything at once from several threads, for the sanitizers.
+void *everything(void *seed) {
+  unsigned n = static_cast<unsigned>(reinterpret_cast<uintptr_t>(seed)) * 7919 + 1;
+  void *stream, *event, *held[8] = {};
+  char text[300];
+  CHECK(cudaSetDevice(static_cast<int>(n % 2)) == 0 && cudaStreamCreate(&stream) == 0 && cudaEventCreate(&event) == 0);
+  for (int round = 0; round < 400; ++round) {
+    n = n * 1664525 + 1013904223;
+    void *&p = held[n >> 8 & 7];
+    if (p != nullptr) {
+      if (n >> 12 & 1) CHECK(cudaMemcpy(text, p, sizeof text, kDeviceToHost) == 0);
+      CHECK((n >> 11 & 1 ? cudaFreeAsync(p, stream) : cudaFree(p)) == 0);
+      p = nullptr;
+    } else {
+      const size_t size = n >> 13 & 1 ? 1000 : n >> 14 & 1 ? kMiB + 512 : 3 * kMiB;
+      const int error = n >> 15 & 1 ? cudaMallocAsync(&p, size, stream) : cudaMalloc(&p, size);
+      CHECK(error == 0 || error == kOutOfMemory);
+      gpumem::cuda::PointerAttributes about;
+      if (error == 0) {
+        CHECK(cudaMemcpyAsync(p, text, sizeof text, kHostToDevice, stream) == 0 && cudaMemset(p, 1, size) == 0);
+        CHECK(cudaPointerGetAttributes(&about, p) == 0 && about.type == 2);
+      }
+    }
+    CHECK(cudaLaunchKernel(kernel(), {1, 1, 1}, {32, 1, 1}, nullptr, 0, stream) == 0 && cudaEventRecord(event, stream) == 0);
+    const int done = cudaEventQuery(event);
+    CHECK(done == 0 || done == 600);
+    CHECK(cudaStreamSynchronize(stream) == 0);
+    free_bytes();
+    if (round % 50 == 0) {
+      void *graph, *exec, *pinned, *fresh;
+      CHECK(cudaStreamBeginCapture(stream, 2) == 0 && cudaLaunchKernel(kernel(), {1, 1, 1}, {32, 1, 1}, nullptr, 0, stream) == 0);
+      CHECK(cudaStreamEndCapture(stream, &graph) == 0 && cudaGraphInstantiateWithFlags(&exec, graph, 0) == 0);
+      CHECK(cudaGraphLaunch(exec, stream) == 0 && cudaGraphExecDestroy(exec) == 0 && cudaGraphDestroy(graph) == 0);
+      CHECK(cudaHostAlloc(&pinned, 10000, 0) == 0 && cudaFreeHost(pinned) == 0);
+      CHECK(cudaStreamCreate(&fresh) == 0 && cudaStreamDestroy(fresh) == 0);
+      cudaGraphAddMemAllocNode();
+      __cudaRegisterFunction(__cudaRegisterFatBinary(text), text, text, "a kernel", -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+    }
+  }
+  for (void *p : held) CHECK(cudaFree(p) == 0);
+  CHECK(cudaEventDestroy(event) == 0 && cudaStreamDestroy(stream) == 0);
+  return nullptr;
+}
+void threads() {
+  pthread_t all[6];
+  for (uintptr_t t = 0; t < 6; ++t) CHECK(pthread_create(&all[t], nullptr, everything, reinterpret_cast<void *>(t + 1)) == 0);
+  for (pthread_t &thread : all) CHECK(pthread_join(thread, nullptr) == 0);
+  CHECK(cudaDeviceSynchronize() == 0);
+}
+
 void host_limit() {
   void *p;
   CHECK(cudaMalloc(&p, kMiB) == 0);
@@ -674,7 +766,7 @@ constexpr Part kParts[] = {
     {"pointers", pointers}, {"virtual_memory", virtual_memory}, {"shared_memory", shared_memory}, {"pools", pools}, {"streams", streams}, {"graphs", graphs},
     {"contexts", contexts}, {"look", look}, {"properties", properties}, {"code", code}, {"missing", missing},
     {"entry_points", entry_points}, {"forks", forks}, {"forks_with_locks_held", forks_with_locks_held}, {"host_limit", host_limit},
-    {"die", die}, {"refused", refused},
+    {"threads", threads}, {"lagging", lagging}, {"die", die}, {"refused", refused},
 };
 
 }  // namespace
