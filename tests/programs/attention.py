@@ -40,7 +40,9 @@ step(*tensors(dim=80))
 q, k, v = tensors(kv_heads=2)
 step(q, k, v, enable_gqa=True)
 
-# As chosen: no scores on an Ampere GPU either.
+# As chosen on an Ampere GPU: flash attention, without the matrix of scores.
+assert torch._fused_sdp_choice(*tensors()) == SDPBackend.FLASH_ATTENTION.value
+assert torch._fused_sdp_choice(*tensors(torch.float32)) == SDPBackend.EFFICIENT_ATTENTION.value
 assert step(*tensors()) < SCORES
 
 # What a back end cannot do is refused as on the GPU.

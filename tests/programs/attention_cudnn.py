@@ -34,5 +34,10 @@ with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
 with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
     flash = step(True)
 assert cudnn < SCORES and flash < SCORES, (cudnn, flash)
-step(True)  # the version's own choice
+q = torch.zeros(B, H, S, D, device=device, dtype=torch.bfloat16)
+chosen = torch._fused_sdp_choice(q, q, q, is_causal=True)
+version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+if version >= (2, 11):
+    assert chosen == SDPBackend.CUDNN_ATTENTION.value, "the default on Hopper"
+assert step(True) == (cudnn if chosen == SDPBackend.CUDNN_ATTENTION.value else flash)
 print("ok")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: gradient accumulation, and activation checkpointing (reentrant or not) that lowers the peak as it should.
-# quick
 import torch
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 

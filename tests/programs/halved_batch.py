@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: a program that catches OutOfMemoryError and halves its batch until it fits.
 # options: --capacity 2G
-# quick
 import gc
 
 import torch

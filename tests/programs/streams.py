@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: streams, events, record_stream and prefetching from pinned memory: blocks are kept as long as a GPU would.
-# quick
 import torch
 
 device = "cuda"
