@@ -55,7 +55,7 @@ Written *written_slot(uintptr_t start) { return &written[(start * 0x9e3779b97f4a
 uint32_t current_epoch();
 
 void note_written(const void *address, size_t bytes) {
-  if (state.contents_followed) return;
+  if (contents_followed()) return;
   Locked locked(written_lock);
   if (written == nullptr) written = static_cast<Written *>(allocate_zeroed(kWritten * sizeof(Written)));
   if (written == nullptr) return;
@@ -90,7 +90,7 @@ uint32_t current_epoch() { return static_cast<uint32_t>(__atomic_load_n(&notes.e
 
 // Whether small device contents may be given to the program; see Note [Contents].
 bool believed(const void *address, size_t bytes) {
-  if (state.contents_followed || is_shared(address)) return true;
+  if (contents_followed() || is_shared(address)) return true;
   if (__atomic_load_n(&written, __ATOMIC_RELAXED) == nullptr) return false;
   Locked locked(written_lock);
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
@@ -191,7 +191,7 @@ void apply_notes(char *to, const char *from, size_t bytes) {
   const uint64_t epoch = __atomic_load_n(&notes.epoch, __ATOMIC_RELAXED);
   for (Note &note : notes.notes) {
     if (note.size == 0 || note.start >= start + bytes || start >= note.start + note.size) continue;
-    if (!state.contents_followed && note.epoch != epoch && !(note.start == start && note.size == bytes)) {
+    if (!contents_followed() && note.epoch != epoch && !(note.start == start && note.size == bytes)) {
       note.size = 0;
       --notes.count;
       continue;
@@ -239,7 +239,7 @@ void to_host(char *to, const char *from, size_t bytes) {
     memmove(to, from, bytes);
   } else {
     zero(to, bytes, is_our_host_memory(find_range(to).kind));
-    if (state.contents_followed) copy_touched(to, from, bytes);
+    if (contents_followed()) copy_touched(to, from, bytes);
   }
   apply_notes(to, from, bytes);
 }

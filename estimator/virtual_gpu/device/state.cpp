@@ -83,7 +83,7 @@ Error check_device(int device) {
   if (status != book::Status::ok) return cuda::kOperatingSystem;
   // Not earlier: torch 2.15 calls the driver while it is imported, and the tracer starts after that.
   const char *tracer = getenv("GPUMEM_TRACER");
-  state.contents_followed = tracer != nullptr && tracer[0] != '\0';
+  __atomic_store_n(&state.contents_followed, tracer != nullptr && tracer[0] != '\0' ? 1u : 0u, __ATOMIC_RELAXED);
   __atomic_store_n(&mine.used, 1, __ATOMIC_RELEASE);
   return cuda::kSuccess;
 }

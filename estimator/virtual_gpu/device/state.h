@@ -62,6 +62,8 @@ Error check_device(int device);
 // The same for the calling thread's current device, and marks it bound to the thread.
 Error check_current();
 
+inline bool contents_followed() { return __atomic_load_n(&state.contents_followed, __ATOMIC_RELAXED) != 0; }
+
 inline int book_device(int device) { return state.visible[device]; }
 
 // Nanoseconds of the host's monotonic clock, on which the devices' simulated clock runs.
