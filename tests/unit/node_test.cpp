@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "base/file.h"
 #include "base/size.h"
 #include "daemon/node/handlers.h"
@@ -194,6 +197,31 @@ TEST_F(NodeRole, OnRealGpusOnlyTheMeterIsPreloaded) {
   EXPECT_EQ(job().gpu, "NVIDIA H200") << "PCI order, as in Slurm";
   EXPECT_EQ(job().device_uuid, "GPU-0000:3b:00.0");
   EXPECT_FALSE(job().is_virtual);
+}
+
+TEST_F(NodeRole, WhatAMeterSawOfCudnnOnRealGpusIsLearned) {
+  settings_.virtual_gpus.clear();
+  const std::string directory = settings_.proc + "/driver/nvidia/gpus/0000:18:00.0";
+  ASSERT_TRUE(make_directories(directory).ok());
+  ASSERT_TRUE(write_file_atomically(directory + "/information", "Model: \t NVIDIA A10\nGPU UUID: \t GPU-1\n").ok());
+  start_node();
+  JobStart start = batch();
+  start.gpus = start.visible_devices = "0";
+  const std::string seen = value(must_start(start), "GPUMEM_WORKSPACES_SEEN");
+  ASSERT_EQ(seen, settings_.state_directory + "/jobs/17.workspaces");
+  struct stat file {};
+  ASSERT_EQ(::stat(seen.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0600u);
+  const std::string line = "NVIDIA A10\t90100\t00000000000000ab\t4096\tconv_forward\n";
+  ASSERT_TRUE(write_file_atomically(seen, line + "NVIDIA H200\t90100\t00000000000000ac\t4096\tnot this job's GPU\n").ok());
+  must_end(start, 0);
+  std::ifstream table(settings_.state_directory + "/workspaces.tsv");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(table), {}), line);
+}
+
+TEST_F(NodeRole, VirtualGpusTeachNothing) {
+  start_node();
+  EXPECT_EQ(value(must_start(batch()), "GPUMEM_WORKSPACES_SEEN"), "(unset)");
 }
 
 TEST_F(NodeRole, TheLimitIsSlurmsAllocationNotTheTokens) {
