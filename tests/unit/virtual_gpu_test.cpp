@@ -100,7 +100,7 @@ TEST_P(Part, BehavesAsInCuda) {
 INSTANTIATE_TEST_SUITE_P(VirtualGpu, Part,
                          ::testing::Values("out_of_memory", "small", "contents", "stale", "pointers", "virtual_memory", "shared_memory", "pools",
                                            "streams", "graphs", "contexts", "properties", "code", "entry_points", "forks",
-                                           "forks_with_locks_held", "threads"),
+                                           "forks_with_locks_held", "family", "threads"),
                          [](const auto &instance) { return std::string(instance.param); });
 
 // ctypes, cffi and others look the runtime's functions up in its library.

@@ -57,7 +57,7 @@ uint32_t current_epoch();
 void note_written(const void *address, size_t bytes) {
   if (contents_followed()) return;
   Locked locked(written_lock);
-  if (written == nullptr) written = static_cast<Written *>(allocate_zeroed(kWritten * sizeof(Written)));
+  if (written == nullptr) __atomic_store_n(&written, static_cast<Written *>(allocate_zeroed(kWritten * sizeof(Written))), __ATOMIC_RELAXED);
   if (written == nullptr) return;
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   *written_slot(start) = {start, static_cast<uint32_t>(bytes), current_epoch()};
@@ -132,13 +132,16 @@ bool is_our_host_memory(RangeKind kind) { return kind == RangeKind::pinned || ki
 
 bool is_device(const void *pointer) { return on_device(find_range(pointer).kind); }
 
+// Under the lock; others look at the count without it.
+void count_notes(int by) { __atomic_add_fetch(&notes.count, by, __ATOMIC_RELAXED); }
+
 // Ends notes that overlap; what remains of one on either side is kept where it is a fill or a checked source whole.
 void end_notes_locked(uintptr_t start, size_t bytes) {
   if (notes.count == 0) return;
   for (Note &note : notes.notes) {
     if (note.size == 0 || note.start >= start + bytes || start >= note.start + note.size) continue;
     note.size = 0;
-    --notes.count;
+    count_notes(-1);
   }
 }
 
@@ -153,7 +156,7 @@ void add_note(Note note) {
   note.epoch = __atomic_load_n(&notes.epoch, __ATOMIC_RELAXED);
   Note &slot = notes.notes[notes.next];
   notes.next = (notes.next + 1) % kNotes;
-  if (slot.size == 0) ++notes.count;
+  if (slot.size == 0) count_notes(1);
   slot = note;
 }
 
@@ -193,7 +196,7 @@ void apply_notes(char *to, const char *from, size_t bytes) {
     if (note.size == 0 || note.start >= start + bytes || start >= note.start + note.size) continue;
     if (!contents_followed() && note.epoch != epoch && !(note.start == start && note.size == bytes)) {
       note.size = 0;
-      --notes.count;
+      count_notes(-1);
       continue;
     }
     const uintptr_t low = note.start > start ? note.start : start;
@@ -215,7 +218,7 @@ void apply_notes(char *to, const char *from, size_t bytes) {
     if (!right) {
       memset(target, 0, high - low);
       note.size = 0;
-      --notes.count;
+      count_notes(-1);
     }
   }
 }

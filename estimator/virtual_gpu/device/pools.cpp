@@ -125,7 +125,7 @@ Pool *current_pool(int device) {
 
 Error set_current_pool(int device, Pool *pool) {
   if (pool->device != device) return cuda::kInvalidValue;
-  pools.current[device] = pool;
+  __atomic_store_n(&pools.current[device], pool, __ATOMIC_RELAXED);
   return cuda::kSuccess;
 }
 
@@ -161,7 +161,7 @@ Error destroy_pool(Pool *pool) {
     break;
   }
   for (Pool *&current : pools.current)
-    if (current == pool) current = nullptr;
+    if (current == pool) __atomic_store_n(&current, static_cast<Pool *>(nullptr), __ATOMIC_RELAXED);
   if (pool->segments == nullptr) delete_object(pool);  // else its blocks still refer to it
   return cuda::kSuccess;
 }
@@ -228,7 +228,7 @@ Error free_in_pool(void *pointer) {
     before->next = block->next;
     release_zeroed(block);
   }
-  if (!segment->blocks->taken && segment->blocks->next == nullptr) pools.idle_segments = 1;
+  if (!segment->blocks->taken && segment->blocks->next == nullptr) __atomic_store_n(&pools.idle_segments, 1u, __ATOMIC_RELAXED);
   return cuda::kSuccess;
 }
 
@@ -245,7 +245,7 @@ void trim_pool(Pool *pool, uint64_t keep) {
 void trim_all_pools() {
   if (!__atomic_load_n(&pools.idle_segments, __ATOMIC_RELAXED)) return;
   Locked locked(pools.lock);
-  pools.idle_segments = 0;
+  __atomic_store_n(&pools.idle_segments, 0u, __ATOMIC_RELAXED);
   for (int p = 0; p < pools.count; ++p) trim_locked(pools.all[p], pools.all[p]->release_threshold);
 }
 

@@ -640,6 +640,26 @@ void forks() {
   CHECK(cudaFree(p) == 0);
 }
 
+// A parent and its child draw on one device, and what the child held is there again when it has ended without a word.
+void family() {
+  int told[2];
+  CHECK(pipe(told) == 0);
+  const pid_t child = fork();
+  void *p;
+  if (child == 0) {
+    CHECK(cudaMalloc(&p, 60 * kMiB) == 0 && write(told[1], "1", 1) == 1);
+    close(told[1]);
+    usleep(300000);
+    _exit(7);
+  }
+  char byte;
+  CHECK(read(told[0], &byte, 1) == 1);
+  CHECK(cudaMalloc(&p, 60 * kMiB) == kOutOfMemory && cudaGetLastError() == kOutOfMemory);
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+  CHECK(cudaMalloc(&p, 60 * kMiB) == 0);
+}
+
 bool stop_workers;
 void *worker(void *) {
   while (!__atomic_load_n(&stop_workers, __ATOMIC_RELAXED)) {
@@ -766,7 +786,7 @@ constexpr Part kParts[] = {
     {"pointers", pointers}, {"virtual_memory", virtual_memory}, {"shared_memory", shared_memory}, {"pools", pools}, {"streams", streams}, {"graphs", graphs},
     {"contexts", contexts}, {"look", look}, {"properties", properties}, {"code", code}, {"missing", missing},
     {"entry_points", entry_points}, {"forks", forks}, {"forks_with_locks_held", forks_with_locks_held}, {"host_limit", host_limit},
-    {"threads", threads}, {"lagging", lagging}, {"die", die}, {"refused", refused},
+    {"family", family}, {"threads", threads}, {"lagging", lagging}, {"die", die}, {"refused", refused},
 };
 
 }  // namespace
