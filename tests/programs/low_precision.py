@@ -45,7 +45,8 @@ half = torch.nn.Linear(1024, 1024).to(device).half()
 for _ in range(2):
     half(torch.ones(64, 1024, device=device).half()).float().square().mean().backward()
 assert half.weight.grad.dtype == torch.float16
-for cut in (torch.float16, torch.bfloat16, torch.float64):
+# Before 2.2 the CPU has no product of halves: there is nothing to follow its value with.
+for cut in (torch.float16, torch.bfloat16, torch.float64)[VERSION < (2, 2):]:
     x = torch.ones(4, 4, device=device, dtype=cut)
     assert (x @ x)[0, 0].item() == 4 and torch.addmm(x, x, x)[0, 0].item() == 5 and torch.bmm(x[None], x[None]).shape == (1, 4, 4)
 print("ok")
