@@ -9,6 +9,7 @@ removes what it has installed. Needs network, up to 14 GiB of disk at a time and
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,10 +108,12 @@ def check(version, options):
     answer = {"version": version, "programs": run_programs(python, options, os.path.join(options.state, f"programs-{version}.json"))}
     if not answer["programs"]:
         answer["error"] = "the programs did not run"
-    if os.path.exists(CONFORMANCE) and not options.programs and not options.quick:
-        done = subprocess.run([CONFORMANCE, "--gpumem", options.gpumem, "--python", python], stdout=subprocess.PIPE, text=True, check=False)
+    if options.events and not options.programs and not options.quick:
+        prefix = os.path.dirname(os.path.dirname(os.path.abspath(options.gpumem)))
+        done = subprocess.run([CONFORMANCE, python, prefix, "--events", str(options.events)], stdout=subprocess.PIPE, text=True, check=False)
         sys.stderr.write(done.stdout)
-        answer["conformance"] = (done.stdout.strip().splitlines() or ["nothing said"])[-1] if done.returncode == 0 else "FAIL"
+        said = re.search(r"(\d+) events in .* s, 0 differences", done.stdout)
+        answer["conformance"] = f"same, {int(said.group(1)):,} events" if done.returncode == 0 and said else "FAIL"
     if not options.keep:
         shutil.rmtree(layer, ignore_errors=True)
         if made:
@@ -121,10 +124,12 @@ def check(version, options):
 
 def cudnn_of(answer):
     """cuDNN as the estimates name it: the job's own, or the one that planned in its place."""
-    for result in (answer.get("programs") or {}).get("results", []):
-        said = (result.get("estimate") or {}).get("cudnn")
-        if said and " (" in said:
-            return said.replace(" (the job's own)", "").replace(" (brought by gpumem) in place of the job's", " for")
+    said = {(result.get("estimate") or {}).get("cudnn") or "" for result in (answer.get("programs") or {}).get("results", [])}
+    # Where a program has asked no cuDNN to plan, its estimate names the job's own only.
+    for wanted in ("brought by gpumem", "the job's own)"):
+        for one in said:
+            if wanted in one:
+                return one.replace(" (the job's own)", "").replace(" (brought by gpumem) in place of the job's", " for")
     return "?"
 
 
@@ -157,6 +162,7 @@ def main():
     parser.add_argument("--version", action="append", dest="versions", choices=list(VERSIONS), help="only this one; may be repeated")
     parser.add_argument("--keep", action="store_true", help="keep what was installed")
     parser.add_argument("--quick", action="store_true", help="only the programs of CI")
+    parser.add_argument("--events", type=int, default=500000, help="of the allocator's conformance, in each version; 0: leave it out")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, help="programs at once")
     parser.add_argument("--json", help="write everything to this file")
     parser.add_argument("programs", nargs="*", help="only these programs")
