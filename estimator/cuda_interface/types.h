@@ -36,6 +36,7 @@ enum Error : int {
   kNotPermitted = 800,
   kNotSupported = 801,
   kStreamCaptureUnsupported = 900,
+  kStreamCaptureInvalidated = 901,
   kStreamCaptureUnmatched = 903,
   kUnknown = 999,
 };

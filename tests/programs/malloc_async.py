@@ -2,6 +2,7 @@
 # What: PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync: a training loop on the driver's memory pools, with their figures.
 # env: PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync PYTORCH_ALLOC_CONF=backend:cudaMallocAsync
 # expect: that e["peak_allocated_bytes"] <= e["peak_reserved_bytes"]
+# expect: that 512 * MiB < e["peak_allocated_bytes"] <= e["peak_reserved_bytes"] < 720 * MiB
 import torch
 
 MIB = 1 << 20

@@ -269,7 +269,7 @@ Error capture_info(Stream stream, int *status, unsigned long long *id, void **gr
   if (status == nullptr) return cuda::kInvalidValue;
   const StreamObject *object = find_stream(stream);
   Graph *filling = object != nullptr ? active_capture(object) : nullptr;
-  *status = filling != nullptr ? cuda::kCaptureActive : cuda::kCaptureNone;
+  *status = capture_status(stream);
   if (filling == nullptr) return cuda::kSuccess;
   if (id != nullptr) *id = object->capture_id;
   if (graph != nullptr) *graph = filling;
@@ -286,8 +286,26 @@ Error end_capture(Stream stream, Graph **graph) {
   if (filled == nullptr) return cuda::kStreamCaptureUnmatched;
   filled->open_capture = 0;  // ends it for every stream that had joined
   object->capture = nullptr;
+  if (filled->invalid) {
+    filled->invalid = 0;
+    if (graph != nullptr) *graph = nullptr;
+    return cuda::kStreamCaptureInvalidated;
+  }
   if (graph != nullptr) *graph = filled;
   return cuda::kSuccess;
+}
+
+Error spoil_capture(Stream stream) {
+  const StreamObject *object = find_stream(stream);
+  Graph *graph = object != nullptr ? active_capture(object) : nullptr;
+  if (graph != nullptr) graph->invalid = 1;
+  return cuda::kStreamCaptureUnsupported;
+}
+
+int capture_status(Stream stream) {
+  const StreamObject *object = find_stream(stream);
+  const Graph *graph = object != nullptr && object->capture != nullptr ? active_capture(object) : nullptr;
+  return graph == nullptr ? cuda::kCaptureNone : graph->invalid ? cuda::kCaptureInvalidated : cuda::kCaptureActive;
 }
 
 bool is_capturing(Stream stream) {

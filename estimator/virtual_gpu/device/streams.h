@@ -32,6 +32,7 @@ struct Graph {
   uint32_t nodes;
   uint64_t id;
   uint64_t open_capture;  // id of the capture that fills it; 0: none
+  uint32_t invalid;       // something not allowed was done meanwhile: the capture will end with an error
 };
 
 struct StreamObject {
@@ -94,6 +95,10 @@ Error begin_capture(Stream stream, int mode, Graph *into);
 Error capture_info(Stream stream, int *status, unsigned long long *id, void **graph, const void ***dependencies,
                    const void **edges, size_t *count);
 Error end_capture(Stream stream, Graph **graph);
+// A capturing stream was waited for or asked about: kStreamCaptureUnsupported, and the capture is spoilt, as in CUDA.
+Error spoil_capture(Stream stream);
+// 0 none, 1 active, 2 invalidated (cudaStreamCaptureStatus).
+int capture_status(Stream stream);
 // Queues work that is no kernel (copies, fills, host functions): a node when capturing.
 void queue_work(Stream stream);
 Error launch_graph(GraphExec *graph, Stream stream);

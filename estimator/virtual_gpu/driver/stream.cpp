@@ -10,13 +10,13 @@ GPUMEM_EXPORT int cuStreamCreateWithPriority(Stream *stream, unsigned flags, int
 GPUMEM_EXPORT int cuStreamDestroy_v2(Stream stream) { return destroy_stream(stream); }
 GPUMEM_EXPORT int cuStreamQuery(Stream stream) {
   const Error error = check_stream(stream);
-  return error != cuda::kSuccess ? error : is_capturing(stream) ? cuda::kStreamCaptureUnsupported : query_stream(stream);
+  return error != cuda::kSuccess ? error : is_capturing(stream) ? spoil_capture(stream) : query_stream(stream);
 }
 DRIVER_ALIAS(cuStreamQuery_ptsz, cuStreamQuery);
 GPUMEM_EXPORT int cuStreamSynchronize(Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
-  if (is_capturing(stream)) return cuda::kStreamCaptureUnsupported;
+  if (is_capturing(stream)) return spoil_capture(stream);
   synchronize_stream(stream);
   trim_all_pools();
   return cuda::kSuccess;
@@ -106,7 +106,7 @@ GPUMEM_EXPORT int cuStreamEndCapture(Stream stream, void **graph) {
 DRIVER_ALIAS(cuStreamEndCapture_ptsz, cuStreamEndCapture);
 GPUMEM_EXPORT int cuStreamIsCapturing(Stream stream, int *status) {
   if (status == nullptr) return cuda::kInvalidValue;
-  *status = is_capturing(stream) ? cuda::kCaptureActive : cuda::kCaptureNone;
+  *status = capture_status(stream);
   return check_stream(stream);
 }
 DRIVER_ALIAS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing);

@@ -27,7 +27,7 @@ GPUMEM_EXPORT int cudaStreamIsCapturing(Stream stream, int *status) {
   if (status == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
-  *status = is_capturing(stream) ? cuda::kCaptureActive : cuda::kCaptureNone;
+  *status = capture_status(stream);
   return cuda::kSuccess;
 }
 

@@ -16,13 +16,13 @@ GPUMEM_EXPORT int cudaStreamDestroy(Stream stream) { return done(destroy_stream(
 GPUMEM_EXPORT int cudaStreamQuery(Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
-  if (is_capturing(stream)) return done(cuda::kStreamCaptureUnsupported);
+  if (is_capturing(stream)) return done(spoil_capture(stream));
   return done(query_stream(stream));
 }
 GPUMEM_EXPORT int cudaStreamSynchronize(Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return done(error);
-  if (is_capturing(stream)) return done(cuda::kStreamCaptureUnsupported);
+  if (is_capturing(stream)) return done(spoil_capture(stream));
   synchronize_stream(stream);
   trim_all_pools();
   return cuda::kSuccess;

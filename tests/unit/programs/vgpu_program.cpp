@@ -398,6 +398,11 @@ void streams() {
   CHECK(cudaStreamEndCapture(stream, &graph) == 0 && cudaStreamEndCapture(stream, &graph) == 903);
   CHECK(cudaStreamIsCapturing(other, &status) == 0 && status == 0);
   CHECK(cudaGetLastError() == 903);
+  // Waiting for a capturing stream is not allowed and spoils the capture.
+  CHECK(cudaStreamBeginCapture(stream, 0) == 0 && cudaStreamBeginCapture(stream, 0) == 1);
+  CHECK(cudaStreamSynchronize(stream) == 900 && cudaStreamIsCapturing(stream, &status) == 0 && status == 2);
+  CHECK(cudaStreamEndCapture(stream, &graph) == 901 && graph == nullptr && cudaStreamSynchronize(stream) == 0);
+  CHECK(cudaStreamBeginCapture(stream, 0) == 0 && cudaStreamEndCapture(stream, &graph) == 0 && graph != nullptr);
 }
 
 // GPUMEM_CLOCK=lagging: work is done when somebody waited, when much was queued after it, or when asked for again and again.
