@@ -16,5 +16,6 @@
 #   tracer    the compiled tracer: values that come out as in a healthy run
 #   distributed    torch.distributed's rendezvous: the other ranks are here, or missing
 #   missing_ranks  answers for ranks that are not here
+#   missing_store  the rendezvous store of a rank without the others
 #   ranks          which ranks are here; the end of all of them at the same step
 #   launchers      torchrun, accelerate launch, deepspeed
