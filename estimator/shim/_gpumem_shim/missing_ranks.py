@@ -9,9 +9,9 @@
 # collectives are PyTorch's own. Ends of trouble (abort, dump and error keys) never come from who is not there.
 import copy
 import functools
-import re
 import sys
-import threading
+
+from . import missing_store
 
 SMALL_BYTES = 64 << 10  # device tensors up to this size carry values
 
