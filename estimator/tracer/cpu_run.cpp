@@ -89,7 +89,11 @@ bool CpuRun::run(const c10::OperatorHandle& handle, Operator& op) {
   // Raising costs far more than the kernel: an operator that keeps failing is not asked again.
   constexpr uint32_t kGiveUpAfter = 16;
   if (op.cpu_failures.load(std::memory_order_relaxed) >= kGiveUpAfter) return false;
-  results_ = arguments_;
+  // What is written must outlive the call; what is only read need not.
+  if (op.writes)
+    results_ = arguments_;
+  else
+    results_ = std::move(arguments_);
   try {
     Unseen unseen;
     handle.redispatchBoxed(kCpu, &results_);

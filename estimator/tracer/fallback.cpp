@@ -146,8 +146,7 @@ void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchK
       each_tensor((*stack)[i], [&](const at::Tensor& t) { runs = runs && is_plain(t) && is_small(t); });
   }
   if (runs && !cpu) {
-    Stack again(arguments);
-    cpu.emplace(op, again, 0);
+    cpu.emplace(op, arguments, 0);
   }
   if (runs && cpu->run(handle, op) && cpu->deliver(op, arguments, stack->data() + first)) {
     State state = in.state == State::exact ? State::exact : State::plausible;

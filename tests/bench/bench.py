@@ -172,19 +172,56 @@ def bench_ranks(options):
           f"  {max(resident):.2f} GiB of host memory   goal: at most 4 GiB: {'met' if max(resident) <= 4 else 'MISSED'}", flush=True)
 
 
-BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "estimate": bench_estimate, "ranks": bench_ranks}
+LLAMAS = (
+    # shape, GPU, environment, goals in seconds and GiB of RAM
+    ("8b", "NVIDIA H200", {}, 10, 1),
+    ("70b", "NVIDIA H100 80GB HBM3", {"RANK": "0", "WORLD_SIZE": "64", "LOCAL_RANK": "0", "MASTER_ADDR": "node001", "MASTER_PORT": "29400"}, 60, 4),
+)
+# A child of its own for each run: of several, getrusage knows the largest process only once.
+MEASURED = """import json, resource, subprocess, sys, time
+start = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([done.returncode, time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss]))"""
+
+
+def bench_llama(options):
+    """Full fine-tuning of Llama-3 shapes: what a probe of them costs."""
+    program = os.path.join(HERE, "llama.py")
+    for shape, gpu, environment, most_s, most_gib in LLAMAS:
+        walls, cpus, rams = [], [], []
+        for _ in range(options.rounds // 2 + 2):
+            _, done = run([sys.executable, "-c", MEASURED, options.gpumem, "estimate", "--gpu", gpu, "--", options.llama_python, program, shape],
+                          env=dict(os.environ, **environment))
+            status, wall_s, cpu_s, ram_kib = json.loads(done.stdout)
+            if status != 0:
+                raise Failed(f"llama.py {shape}: gpumem estimate ended with {status}")
+            walls.append(wall_s)
+            cpus.append(cpu_s)
+            rams.append(ram_kib / 2**20)
+        # The first round fills the page cache and compiles the tracer.
+        wall_s, ram_gib = statistics.median(walls[1:]), max(rams)
+        print(f"\nfull fine-tuning of Llama-3-{shape.upper()}, 2048 tokens{', rank 0 of 64, FSDP2' if environment else ''}, on a virtual {gpu}")
+        print(f"  gpumem estimate {wall_s:.1f} s   goal: at most {most_s} s: {'met' if wall_s <= most_s else 'MISSED'}   "
+              f"(CPU time {statistics.median(cpus[1:]):.1f} s, {len(walls) - 1} times)")
+        print(f"  RAM of the largest process {ram_gib:.2f} GiB   goal: at most {most_gib} GiB: {'met' if ram_gib <= most_gib else 'MISSED'}", flush=True)
+
+
+BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "llama": bench_llama, "estimate": bench_estimate, "ranks": bench_ranks}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpumem", default="gpumem")
     parser.add_argument("--python", default="python3", help="of an environment with a CUDA build of torch, and torchvision")
+    parser.add_argument("--llama-python", help="of an environment with transformers; default: that of --python")
     parser.add_argument("--bootstrap", default=os.path.join(HERE, "..", "..", "contrib", "bootstrap"))
     parser.add_argument("--gpu", default="NVIDIA GeForce RTX 3060")
     parser.add_argument("--repetitions", type=int, default=60, help="of each submission")
     parser.add_argument("--rounds", type=int, default=5, help="of each estimate")
     parser.add_argument("--only", action="append", choices=sorted(BENCHES))
     options = parser.parse_args()
+    options.llama_python = options.llama_python or options.python
 
     print(f"gpumem bench, {datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}: {machine()}", flush=True)
     failed = 0

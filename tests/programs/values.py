@@ -136,7 +136,7 @@ compiled = torch.compile(lambda a: a * 2 + 1, backend="aot_eager")
 compiled(on([1.0, 2.0]))  # the first call runs inside a dispatch mode of the compiler's, where values are not followed
 expect("a compiled graph", lambda: compiled(on([1.0, 2.0])).tolist(), [3.0, 5.0])
 expect("a compiled graph of another size", lambda: compiled(on([1.0, 2.0, 3.0])).shape[0], 3)
-expect("a skipped fill reads as zero", lambda: torch.empty(1 << 20).normal_().abs().max().item(), 0.0)
+expect("a large fill is random", lambda: 4 < torch.empty(1 << 20).normal_().abs().max().item() < 7, True)
 expect("a small fill is random", lambda: torch.empty(100).normal_().abs().max().item() > 0, True)
 expect("large integers are random", lambda: torch.randint(0, 9, (1 << 20,)).max().item(), 8)
 print("%d values, %d wrong" % (checked, wrong))

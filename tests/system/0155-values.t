@@ -21,7 +21,7 @@ for workers in 0 2; do
   estimate programs/epochs.py "$workers"
   is "$? $(value 'e["status"], e["stopped_early"]')" "0 ('complete', True)" "$workers workers: ended once the peak was stable"
   like "$(said '^batches')" '^batches 2000 250$' "$workers workers: loaders keep their length"
-  like "$(said '^epoch 0')" 'largest first True batches 8$' "$workers workers: two optimizer steps, the largest batch first"
+  like "$(said '^epoch 0')" 'largest early True batches 8$' "$workers workers: two optimizer steps, the largest batch early"
   like "$(said '^validated')" True "$workers workers: validation was reached"
   is "$(said '^end')" "" "$workers workers: not every epoch was run"
   like "$(value '"; ".join(e["notes"])')" 'shortened to 8 of 2000 batches' "$workers workers: the notes say so"
