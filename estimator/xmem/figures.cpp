@@ -137,7 +137,9 @@ void add_figures(const std::string& record_directory, const estimate::Observatio
   } else {
     estimate["confidence"] = "medium";
   }
-  notes.push_back("by xMem's method: " + std::to_string(std::min(figures.largest.iterations, 3)) +
+  const bool without_cuda = std::any_of(seen.record.processes.begin(), seen.record.processes.end(),
+                                        [](const auto& process) { return process.imported_torch && process.cuda.empty(); });
+  notes.push_back(std::string(without_cuda ? "this PyTorch was built without CUDA: " : "") + "by xMem's method: " + std::to_string(std::min(figures.largest.iterations, 3)) +
                   " iterations on the CPU, rebuilt by its rules; it does not see workspaces, what operators need on a GPU alone, nor what is computed "
                   "outside of modules");
   if (seen.gpu.fields.count("context_bytes") && seen.gpu.fields.at("context_bytes").source == "assumed") {
