@@ -27,7 +27,8 @@ bool says_out_of_memory(const std::string& error) {
   const std::string text = lower(error);
   // Host memory has other words: MemoryError, "can't allocate memory", std::bad_alloc.
   return text.find("outofmemoryerror") != std::string::npos || text.find("cuda out of memory") != std::string::npos ||
-         text.find("cuda error: out of memory") != std::string::npos || text.find("cuda failure 2") != std::string::npos || text.find("alloc_failed") != std::string::npos;
+         text.find("cuda error: out of memory") != std::string::npos || text.find("cuda failure 2") != std::string::npos ||
+         text.find("alloc_failed") != std::string::npos;
 }
 
 std::string last_line(const std::string& text) {
