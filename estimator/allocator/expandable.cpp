@@ -75,6 +75,7 @@ Block* Allocator::allocate_expandable(Search& search) {
   if (!block->mapped && !map_block(block, std::min(block->size, search.size))) return nullptr;
   while (block->size < search.size) {  // free memory, then unmapped space
     Block* next = block->next;
+    if (next == nullptr) return nullptr;  // more than the address space: with a real device memory has run out before
     if (!map_block(next, std::min(search.size - block->size, next->size))) return nullptr;
     block = next;
   }

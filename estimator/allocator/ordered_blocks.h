@@ -61,6 +61,8 @@ class OrderedBlocks {
     if (chunks_.empty()) {
       chunks_.emplace_back();
       chunks_.back().entries.reserve(kMost);
+      chunks_.back().entries.push_back({key, block});
+      return;
     }
     Position p = lower_bound(key);
     if (at_end(p)) p = {chunks_.size() - 1, chunks_.back().entries.size()};

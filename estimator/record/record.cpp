@@ -125,21 +125,6 @@ void read_event(const nlohmann::json& event, Process& process) {
   // Other events are of a newer shim.
 }
 
-void read_lines(const std::string& text, Process& process) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    at = end + 1;
-    if (line.empty()) continue;
-    const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_discarded() || !event.is_object()) {
-      ++process.bad_lines;
-    } else {
-      read_event(event, process);
-    }
-  }
-}
-
 // The file's beginning. Only regular files: a pipe put here by the program would hold us for ever.
 std::string read_bounded(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -161,6 +146,21 @@ pid_t pid_in_name(const std::string& name) {
 
 }  // namespace
 
+void read_process_lines(const std::string& text, Process& process) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.empty()) continue;
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_discarded() || !event.is_object()) {
+      ++process.bad_lines;
+    } else {
+      read_event(event, process);
+    }
+  }
+}
+
 Result<Record> read_record(const std::string& directory) {
   Record record;
   DIR* listing = ::opendir(directory.c_str());
@@ -176,7 +176,7 @@ Result<Record> read_record(const std::string& directory) {
     Process process;
     process.pid = pid_in_name(name);
     try {
-      read_lines(read_bounded(directory + "/" + name), process);
+      read_process_lines(read_bounded(directory + "/" + name), process);
     } catch (const std::exception&) {  // out of memory in the JSON library: what was read so far is kept
       ++process.bad_lines;
     }

@@ -65,6 +65,9 @@ struct Record {
   std::vector<Process> processes;  // by pid
 };
 
+// The lines of one file, added to `process`: any text. Throws nothing but bad_alloc.
+void read_process_lines(const std::string& text, Process& process);
+
 // A missing directory is an empty record. Fails with io where it exists and cannot be listed.
 Result<Record> read_record(const std::string& directory);
 
