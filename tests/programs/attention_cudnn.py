@@ -27,7 +27,7 @@ def step(is_causal, kv_heads=H, **options):
 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
     cudnn = step(True)
     assert step(True) == cudnn, "the second call finds the plan of the first"
-    assert step(False) < SCORES and step(True, dropout_p=0.1) < SCORES
+    assert step(False) < SCORES and step(True, dropout_p=0.125) < SCORES
     assert step(True, attn_mask=None) < SCORES
     step(False, attn_mask=torch.zeros(B, H, S, S, device=device, dtype=torch.bfloat16))
     step(True, kv_heads=2, enable_gqa=True)
