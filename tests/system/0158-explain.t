@@ -18,7 +18,7 @@ is "$(value 'parts["parameters"] // MiB')" 32 "8 layers of 1024 x 1024 floats ar
 is "$(value 'parts["optimizer state"] // MiB')" 64 "Adam has two of each"
 is "$(value 'd["peak"]["allocated_bytes"] + parts["cache"] == sum(parts.values()) == d["peak"]["reserved_bytes"]')" True "every byte has a kind"
 is "$(value 'parts["activations"] // (16 * MiB) >= 8')" True "each layer keeps its output of 16 MiB"
-like "$(value '[a["name"] for a in d["activations"]]')" 'layers\.7\.linear \(Linear\)' "activations are those of their modules"
+like "$(value '[a["name"] for a in d["activations"]]')" 'layers\.7 \(Block\)' "activations are those of their modules"
 is "$(value '[c["kind"] for c in d["candidates"]][:1]')" "['checkpointing']" "checkpointing the layers would save the most"
 is "$(value 'd["what_if"][0]["minimum_limit_bytes"] <= d["peak_reserved_bytes"] == d["what_if"][0]["peak_reserved_bytes"]')" True "the allocator's model comes to the recorded peak"
 is "$(value '[w["setting"] for w in d["what_if"]][1]')" "expandable_segments:True" "and says what expandable segments would do"
@@ -45,6 +45,9 @@ script job.sh <<'END'
 python blocks.py
 END
 submit job.sh
+wait_end "$JOB"
+known() { [ -n "$(shown "$1" 'j["outcome"]')" ]; }
+wait_until 10 "the job in the history" known "$JOB"
 json=$(user gpumem explain --json "$JOB")
 is "$? $(value 'parts["parameters"] // MiB')" "0 32" "a job's decision can be explained by its number"
 user gpumem explain no-such-directory/record >/dev/null 2>"$WORK/.stderr"
