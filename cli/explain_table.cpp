@@ -104,7 +104,8 @@ std::string candidates(const Json& device) {
 std::string device_text(const Json& device, std::uint64_t context_bytes, std::size_t most) {
   const auto& peak = device["peak"];
   std::string out = "the peak: " + format_size(bytes(peak, "allocated_bytes")) + " allocated of " + format_size(bytes(peak, "reserved_bytes")) +
-                    " reserved, after " + std::to_string(bytes(peak, "step")) + " optimizer steps";
+                    " reserved, after " + std::to_string(bytes(peak, "step")) +
+                    (bytes(peak, "step") == 1 ? " optimizer step" : " optimizer steps");
   if (const std::string op = text(peak, "operator"); !op.empty()) out += ", in " + op;
   if (const std::string module = text(peak, "module"); !module.empty()) out += " of " + module;
   out += "\n" + parts(device, context_bytes);
