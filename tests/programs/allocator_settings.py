@@ -41,14 +41,13 @@ CASES = [
 
 
 def in_child(settings, program):
-    """(output, whether it ended well, its last error lines). The settings are read when CUDA is first used, so a fork is enough."""
+    """(output, whether it ended well, nothing: its errors are in ours). The settings are read when CUDA is first used, so a fork is enough."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            os.dup2(write, 1)
-            os.dup2(write, 2)
+            os.dup2(write, 1)  # warnings (2.15: NVLink's fabric is for sm90 and newer) are none of the answer
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = settings
             exec(WORK + program, {})
             status = 0
@@ -60,7 +59,7 @@ def in_child(settings, program):
     os.close(write)
     with os.fdopen(read) as pipe:
         output = pipe.read()
-    return output, os.waitpid(child, 0)[1] == 0, output
+    return output, os.waitpid(child, 0)[1] == 0, ""
 
 
 def in_program(settings, program):

@@ -29,7 +29,8 @@ small = torchvision.models.resnet18().to(device)
 searched = train(small, torch.zeros(16, 3, 112, 112, device=device))
 torch.cuda.reset_peak_memory_stats()
 known = train(small, torch.zeros(16, 3, 112, 112, device=device))
-assert known <= searched, "known shapes are not searched again"
+# Each of its blocks may be up to 1 MiB larger than asked for, whatever was free.
+assert known <= searched + (4 << 20), "known shapes are not searched again"
 train(small, torch.zeros(5, 3, 96, 96, device=device))  # another shape
 train(torchvision.models.mobilenet_v2().to(device, memory_format=torch.channels_last),
       torch.zeros(8, 3, 64, 64, device=device).to(memory_format=torch.channels_last), dtype=torch.float16)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: a training script that asks for the GPU by every usual way, for xMem's method, which answers with the CPU.
+# options: --method=xmem
+# early end
 import sys
 
 import torch

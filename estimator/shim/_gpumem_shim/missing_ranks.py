@@ -10,6 +10,7 @@
 import copy
 import functools
 import sys
+import types
 
 from . import missing_store
 
@@ -62,6 +63,8 @@ def _answer_gloo():
         # It has the interface of a group's part for a device, but for these.
         fake._set_sequence_number_for_group = lambda self: None
         fake._get_sequence_number_for_group = lambda self: 0
+        if not hasattr(fake, "options"):  # 2.8: a new group's name and ranks are written there; nobody reads them
+            fake.options = property(lambda self: types.SimpleNamespace())
 
     def make(store, rank, size):
         for maker in (getattr(fake, "_create_internal", None), fake):
