@@ -11,6 +11,8 @@ import torch
 
 folder = tempfile.mkdtemp(dir=os.getcwd() if os.access(os.getcwd(), os.W_OK) else None)
 path = os.path.join(folder, "checkpoint.pt")
+# Before 2.6 torch.save reads all for its checksum: holes of a file that is kept in memory (a sandbox's /tmp) become pages of it.
+unread = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
 
 
 def blocks(file):
@@ -47,6 +49,8 @@ for target in (path, open(path + "2", "wb")):
         del loaded
     # Over itself, while it is in use.
     held = torch.load(name, map_location="cpu")
+    if not unread:
+        held = {"epoch": held["epoch"], "weight": held["model"]["5.weight"]}
     torch.save(held, name)
     assert torch.load(name, map_location="cpu")["epoch"] == 3
     del held

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: a training script that asks for the GPU by every usual way, for xMem's method, which answers with the CPU.
+# needs: torch>=2.3
 # options: --method=xmem
 # early end
 import sys
