@@ -4,6 +4,7 @@
 # "Method xmem". Every function here that replaces one of PyTorch's is named as that is.
 import contextlib
 import os
+import sys
 import types
 
 _torch = None
@@ -119,6 +120,9 @@ def _replace_cuda(torch):
         def query(self):
             return True
 
+        def is_capturing(self):
+            return False
+
         def record_event(self, event=None):
             return event or Event()
 
@@ -129,6 +133,12 @@ def _replace_cuda(torch):
             return 1.0
 
         record = wait = nothing
+
+    # Old versions of TorchDynamo (2.3) ask whether they are of the abstract kinds.
+    known = sys.modules.get("torch._streambase")
+    for base, ours in (("_StreamBase", Stream), ("_EventBase", Event)):
+        if hasattr(getattr(known, base, None), "register"):
+            getattr(known, base).register(ours)
 
     class device(contextlib.ContextDecorator):
         def __init__(self, *arguments):
@@ -186,7 +196,8 @@ def _replace_cuda(torch):
     if accelerator is not None:
         for name, value in (("is_available", lambda: True), ("device_count", lambda: _what["count"]), ("synchronize", _answer(None)),
                             ("current_accelerator", lambda *arguments, **named: torch.device("cuda")), ("current_device_index", _answer(0)),
-                            ("set_device_index", _answer(None)), ("set_device_idx", _answer(None)), ("empty_cache", _answer(None))):
+                            ("set_device_index", _answer(None)), ("set_device_idx", _answer(None)), ("empty_cache", _answer(None)),
+                            ("current_stream", lambda *arguments: Stream()), ("set_stream", _answer(None))):
             _replace(accelerator, name, value)
 
 
