@@ -197,12 +197,7 @@ Block* Allocator::hand_out(Search& search, std::uint64_t requested) {
   if (should_split(*block, search.size)) {
     Block* rest = block;
     block = new_block(search.stream, search.size, search.pool, rest->address);
-    block->segment = rest->segment;
-    block->order = rest->order;
-    block->previous = rest->previous;
-    if (block->previous != nullptr) block->previous->next = block;
-    block->next = rest;
-    rest->previous = block;
+    link_before(block, rest);
     rest->address += search.size;
     rest->size -= search.size;
     insert_free(rest);

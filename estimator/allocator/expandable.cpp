@@ -51,12 +51,7 @@ bool Allocator::map_block(Block* block, std::uint64_t size) {
   if (mapped < block->size) {
     Block* rest = new_block(block->stream, block->size - mapped, &pool, block->address + mapped);
     rest->mapped = false;
-    rest->segment = block->segment;
-    rest->order = block->order;
-    rest->previous = block;
-    rest->next = block->next;
-    if (rest->next != nullptr) rest->next->previous = rest;
-    block->next = rest;
+    link_after(rest, block);
     pool.unmapped.insert(rest->unmapped_key(), rest);
     block->size = mapped;
   }
@@ -94,22 +89,12 @@ void Allocator::unmap_block(Block* block) {
   pool.free.erase(block->key());
   if (const std::uint64_t before = address - block->address; before > 0) {
     Block* rest = new_block(block->stream, before, &pool, block->address);
-    rest->segment = block->segment;
-    rest->order = block->order;
-    rest->previous = block->previous;
-    rest->next = block;
-    if (rest->previous != nullptr) rest->previous->next = rest;
-    block->previous = rest;
+    link_before(rest, block);
     insert_free(rest);
   }
   if (const std::uint64_t after = block->address + block->size - (address + bytes); after > 0) {
     Block* rest = new_block(block->stream, after, &pool, address + bytes);
-    rest->segment = block->segment;
-    rest->order = block->order;
-    rest->previous = block;
-    rest->next = block->next;
-    if (rest->next != nullptr) rest->next->previous = rest;
-    block->next = rest;
+    link_after(rest, block);
     insert_free(rest);
   }
   block->address = address;

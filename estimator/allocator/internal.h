@@ -57,6 +57,25 @@ struct Block {
   BlockKey unmapped_key() const { return {stream, 0, 0, address}; }
 };
 
+// `added` becomes the neighbour of `block` in its segment: on the low side, or on the high one.
+inline void link_before(Block* added, Block* block) {
+  added->segment = block->segment;
+  added->order = block->order;
+  added->previous = block->previous;
+  added->next = block;
+  if (added->previous != nullptr) added->previous->next = added;
+  block->previous = added;
+}
+
+inline void link_after(Block* added, Block* block) {
+  added->segment = block->segment;
+  added->order = block->order;
+  added->previous = block;
+  added->next = block->next;
+  if (added->next != nullptr) added->next->previous = added;
+  block->next = added;
+}
+
 struct Allocator::Search {
   std::uint64_t size;          // of the block
   std::uint64_t stream;
