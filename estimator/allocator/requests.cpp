@@ -155,4 +155,16 @@ std::map<int, Trace> traces_of(const record::EventFile& file) {
   return traces;
 }
 
+Result<Config> config_of(const record::Process& process) {
+  const auto version = parse_version(process.torch);
+  if (!version || !is_known_version(*version)) {
+    return Error{ErrorKind::unsupported, "the allocator of PyTorch " + process.torch + " is not known"};
+  }
+  auto config = config_from_environment(process.cuda_alloc_conf, process.alloc_conf, *version);
+  if (config && (!process.knows_allocator || config->cuda_malloc_async)) {
+    return Error{ErrorKind::unsupported, "PyTorch's own allocator was not in use"};
+  }
+  return config;
+}
+
 }  // namespace gpumem::allocator

@@ -15,6 +15,7 @@
 
 #include "estimator/allocator/allocator.h"
 #include "estimator/record/events.h"
+#include "estimator/record/record.h"
 
 namespace gpumem::allocator {
 
@@ -44,5 +45,9 @@ struct Trace {
 
 // By device. Any events are accepted; what fits nothing is counted in `unknown`.
 std::map<int, Trace> traces_of(const record::EventFile& file);
+
+// The settings under which a process ran its allocator. Fails, with a clause that says why, where this model cannot speak of it:
+// a PyTorch that it does not know, settings that were not recorded or that PyTorch refuses, another allocator than PyTorch's own.
+Result<Config> config_of(const record::Process& process);
 
 }  // namespace gpumem::allocator

@@ -42,14 +42,9 @@ std::optional<DeviceMinimum> find_device_minimum(const Observation& seen, int de
       why_not = "what a process (" + std::string(process.comm) + ") asked PyTorch's allocator for was not recorded";
       return std::nullopt;
     }
-    const auto version = allocator::parse_version(recorded->torch);
-    if (!version || !allocator::is_known_version(*version)) {
-      why_not = "the allocator of PyTorch " + recorded->torch + " is not known";
-      return std::nullopt;
-    }
-    const auto config = allocator::config_from_environment(recorded->cuda_alloc_conf, recorded->alloc_conf, *version);
-    if (!config || !recorded->knows_allocator || config->cuda_malloc_async) {
-      why_not = config ? "PyTorch's own allocator was not in use" : config.error().message;
+    const auto config = allocator::config_of(*recorded);
+    if (!config) {
+      why_not = config.error().message;
       return std::nullopt;
     }
     auto by_device = allocator::traces_of(*file);

@@ -74,12 +74,6 @@ nlohmann::json device_json(const record::EventFile& file, const record::Process&
           {"timeline", timeline}};
 }
 
-Result<allocator::Config> config_of(const record::Process& process) {
-  auto version = allocator::parse_version(process.torch);
-  if (!version) return version.error();
-  return allocator::config_from_environment(process.cuda_alloc_conf, process.alloc_conf, *version);
-}
-
 const record::Process* process_of(const record::Record& record, std::uint64_t pid) {
   for (const auto& process : record.processes) {
     if (process.pid == static_cast<pid_t>(pid) && process.imported_torch) return &process;
@@ -106,7 +100,7 @@ Result<nlohmann::json> explain_record(const std::string& directory) {
     for (const int device : devices_of(file.events)) {
       auto one = device_json(file, *process, device);
       const auto trace = traces.find(device);
-      if (auto config = config_of(*process); config && trace != traces.end()) {
+      if (auto config = allocator::config_of(*process); config && trace != traces.end()) {
         const bool exact = allocator::reproduces({&trace->second, *config}, kAnyDevice);
         one["what_if"] = exact ? what_if(trace->second, *config) : nlohmann::json::array();
         if (!exact) problems.push_back("the allocator's model does not come to the peak that process " + std::to_string(file.process) +
