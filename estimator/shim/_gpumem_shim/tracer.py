@@ -39,15 +39,23 @@ def _find():
     path = os.environ.get("GPUMEM_TRACER", "")
     if path:
         return path, ""
+    path, why = compiled("GPUMEM_TRACER is not set")
+    if path:
+        os.environ["GPUMEM_TRACER"] = path  # for the Pythons that this one starts
+    return path, why
+
+
+def compiled(without, *options):
+    """What gpumem-tracer has, or makes, for this Python: its path and "", or "" and why not; `without`: why, where there is no gpumem-tracer."""
     program, cache = os.environ.get("GPUMEM_SHIM_TRACER_PROGRAM", ""), os.environ.get("GPUMEM_SHIM_TRACER_CACHE", "")
     if not program or not cache:
-        return "", "GPUMEM_TRACER is not set"
+        return "", without
     import subprocess
     import sys
 
     try:
         found = subprocess.run(
-            [program, "--cache", cache, sys.executable],
+            [program, *options, "--cache", cache, sys.executable],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=300,
         )
     except Exception as error:
@@ -55,7 +63,6 @@ def _find():
     path = found.stdout.strip()
     if found.returncode != 0 or not path:
         return "", (found.stderr.strip().splitlines() or ["gpumem-tracer failed"])[-1]
-    os.environ["GPUMEM_TRACER"] = path  # for the Pythons that this one starts
     return path, ""
 
 

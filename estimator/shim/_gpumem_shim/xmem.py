@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from . import record, redirect, steps
+from . import record, redirect, steps, tracer
 
 # The first iteration warms up (optimizer state is made, buffers are cached), the second and the third are what is replayed.
 ITERATIONS = 3
@@ -33,7 +33,7 @@ def start(torch):
     """Returns "active", or "absent: " and why."""
     global _library, _mark, _torch
     _torch = torch
-    path, why = _find()
+    path, why = tracer.compiled("GPUMEM_SHIM_TRACER_PROGRAM is not set", "--recorder")
     if not path:
         return "absent: " + why
     try:
@@ -58,26 +58,6 @@ def start(torch):
     steps._hook_exceptions()
     atexit.register(_at_exit)
     return "active"
-
-
-def _find():
-    """The compiled recorder's path and "", or "" and why there is none."""
-    program, cache = os.environ.get("GPUMEM_SHIM_TRACER_PROGRAM", ""), os.environ.get("GPUMEM_SHIM_TRACER_CACHE", "")
-    if not program or not cache:
-        return "", "GPUMEM_SHIM_TRACER_PROGRAM is not set"
-    import subprocess
-
-    try:
-        found = subprocess.run(
-            [program, "--recorder", "--cache", cache, sys.executable],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=300,
-        )
-    except Exception as error:
-        return "", str(error)
-    path = found.stdout.strip()
-    if found.returncode != 0 or not path:
-        return "", (found.stderr.strip().splitlines() or ["gpumem-tracer failed"])[-1]
-    return path, ""
 
 
 def _number(module):
