@@ -10,6 +10,7 @@
 #include "base/paths.h"
 #include "base/size.h"
 #include "base/subprocess.h"
+#include "base/text.h"
 #include "cli/calibration.h"
 #include "cli/commands.h"
 #include "estimator/gpus/profile.h"
@@ -36,13 +37,6 @@ std::string today() {
 }
 
 void say(const std::string& text) { std::fprintf(stderr, "gpumem: %s\n", text.c_str()); }
-
-std::string last_line(const std::string& text) {
-  const std::size_t end = text.find_last_not_of('\n');
-  if (end == std::string::npos) return "";
-  const std::size_t begin = text.rfind('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1) + 1);
-}
 
 Result<nlohmann::json> ask_python(const std::string& python, const DeviceFacts& facts, double timeout_s) {
   SubprocessOptions run;

@@ -8,26 +8,20 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/text.h"
 
 namespace gpumem::submit {
 namespace {
 
 // For starting up, unmounting and writing the estimate after the probe's own timeout.
 constexpr double kGrace_s = 20;
-
-std::string last_line(const std::string& text) {
-  std::size_t end = text.find_last_not_of(" \n\r\t");
-  if (end == std::string::npos) return {};
-  const std::size_t start = text.rfind('\n', end);
-  std::string line = text.substr(start == std::string::npos ? 0 : start + 1, end - (start == std::string::npos ? 0 : start + 1) + 1);
-  if (line.size() > 300) line.resize(300);
-  return line;
-}
+// Of what a probe said last, in a message.
+constexpr std::size_t kLongestQuote = 300;
 
 std::string why_no_estimate(const ChildEnd& end, const std::string& program) {
   if (end.timed_out) return "the probe did not end in its time and was killed";
   if (end.too_long) return "the probe answered more than gpumemd accepts";
-  const std::string said = last_line(end.error_tail);
+  const std::string said = last_line(end.error_tail, kLongestQuote);
   std::string how = end.signal != 0 ? "was ended by signal " + std::to_string(end.signal)
                                     : "ended with status " + std::to_string(end.exit_status);
   return program + " " + how + " without an estimate" + (said.empty() ? "" : ": " + said);

@@ -9,10 +9,14 @@
 
 #include "base/clock.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "estimator/estimate/figures.h"
 
 namespace gpumem::estimate {
 namespace {
+
+// Of a program's own words, in an error.
+constexpr std::size_t kLongestQuote = 400;
 
 struct Verdict {
   std::string status = "complete", reason, error;
@@ -31,19 +35,12 @@ bool says_out_of_memory(const std::string& error) {
          text.find("alloc_failed") != std::string::npos;
 }
 
-std::string last_line(const std::string& text) {
-  const std::size_t end = text.find_last_not_of(" \t\r\n");
-  if (end == std::string::npos) return "";
-  const std::size_t begin = text.rfind('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1) + 1).substr(0, 400);
-}
-
 // What the program itself said of its failure: the first exception recorded, else the end of its output.
 std::string own_words(const Observation& seen) {
   for (const auto& process : seen.record.processes) {
     if (!process.error.empty()) return process.error.substr(0, process.error.find('\n'));
   }
-  return last_line(seen.output_tail);
+  return last_line(seen.output_tail, kLongestQuote);
 }
 
 std::string how_it_ended(const Observation& seen) {
