@@ -171,9 +171,10 @@ class Shim(unittest.TestCase):
     def test_a_forked_child_has_a_record_of_its_own(self):
         self.run_python("""
             import os, torch
-            torch.optim.Optimizer().step()
+            optimizer = torch.optim.Optimizer()
+            optimizer.step()
             child = os.fork()
-            torch.optim.Optimizer().step()
+            optimizer.step()
             if child == 0: os._exit(0)
             os.waitpid(child, 0)
         """)
