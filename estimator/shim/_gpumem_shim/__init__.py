@@ -5,7 +5,8 @@
 #   probe     what happens after "import torch": the parts below are started, none of them may raise into the program
 #   record    process-<pid>.jsonl (doc/contracts.md, "Record")
 #   files     what the program opens for reading
-#   steps     optimizer steps, peaks of memory, the early end
+#   steps     optimizer steps, peaks of memory, when it may end early
+#   ending    how a followed process ends, and the last lines of its record
 #   loader    shortened epochs
 #   checkpoints  large files of tensors that nobody computed
 #   batches   smaller batches, where they were asked for

@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 
-from . import attribution, batches, checkpoints, distributed, files, launchers, loader, record, snapshot, steps, tracer
+from . import attribution, batches, checkpoints, distributed, ending, files, launchers, loader, record, snapshot, steps, tracer
 
 
 def start(torch):
@@ -45,7 +45,7 @@ def _on_cpu(torch, cuda):
     if followed == "active":
         return True, followed
     if method == "xmem":
-        xmem.give_up("xMem's method cannot be used: " + followed[len("absent: "):])
+        ending.give_up("xMem's method cannot be used: " + followed[len("absent: "):])
     return False, ""
 
 

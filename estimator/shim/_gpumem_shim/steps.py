@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Counts optimizer steps, follows the peaks of PyTorch's allocator and ends the program once they have been stable.
-import atexit
+# How it ends: ending.py.
 import importlib
 import os
-import sys
 
-from . import attribution, batches, loader, ranks, record, snapshot, tracer
+from . import attribution, ending, loader, ranks, record, tracer
 
 # A peak counts as risen when it has grown by this much since it last did: a list of losses must not look like a growing model.
 RISE_BYTES = 1 << 20
@@ -20,8 +19,6 @@ _stepped = set()      # optimizers that have stepped in this iteration
 _last_rise = 0
 _peaks = {}           # device -> [allocated, reserved] seen at most, also before a reset by the program
 _at_rise = {}         # device -> the same, when they last counted as risen
-_error = None
-_ended = False
 
 
 def start(torch):
@@ -30,8 +27,7 @@ def start(torch):
     _hook_steps()
     _keep_peaks("_cuda_resetPeakMemoryStats")
     _keep_peaks("_accelerator_resetPeakStats")
-    _hook_exceptions()
-    atexit.register(_at_exit)
+    ending.follow(lambda: (_steps, _look()))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget)
 
@@ -119,7 +115,7 @@ def _step(optimizer):
         tracer.mark_step(_steps)
     ready = not risen and _may_end()
     if ranks.after_step(_steps, ready) if ranks.together() else ready:
-        end(devices)
+        ending.end(_steps, devices)
 
 
 def _count_rises():
@@ -140,84 +136,12 @@ def _may_end():
     return quiet >= stable and (loader.whole_epoch_seen() or quiet >= PATIENCE * stable)
 
 
-def end(devices):
-    """Ends this process with status 0. Exit handlers of the program do not run: they may wait for what never comes
-    (uploads, other ranks); what it has printed is flushed, its worker processes are ended."""
-    _finish("stable", devices, status=0)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:
-            pass
-    try:
-        if "multiprocessing" in sys.modules:
-            for child in sys.modules["multiprocessing"].active_children():
-                child.terminate()
-    except Exception:
-        pass
-    try:
-        ranks.ended(wait=True)
-    except Exception:
-        pass
-    os._exit(0)
-
-
-def _finish(reason, devices, **fields):
-    global _ended
-    if _ended:
-        return
-    _ended = True
-    for guess in tracer.guesses():
-        record.note("guess-" + guess["kind"], _sentence(guess), op=guess["op"], count=guess["count"])
-    loader.write_notes()
-    batches.write_notes()
-    snapshot.write()
-    tracer.write_events()
-    record.write("stop", reason=reason, n=_steps, devices=devices, **fields)
-
-
-def _sentence(guess):
-    what = {
-        "size": "the size of a result that depends on values was taken as large as it can be",
-        "scalar": "a value that the program read was taken as a healthy one",
-        "finite": "gradients were taken as finite",
-        "host": "values of large tensors on the CPU that nobody had computed were taken as random or healthy ones",
-    }[guess["kind"]]
-    return "%s (%s, %d times)" % (what, guess["op"], guess["count"])
-
-
-def _hook_exceptions():
-    original = sys.excepthook
-
-    def excepthook(kind, value, traceback):
-        global _error
-        if _error is None:
-            _error = ("%s: %s" % (kind.__name__, value))[:600]
-        original(kind, value, traceback)
-
-    sys.excepthook = excepthook
-
-
-def _at_exit():
-    try:
-        ranks.ended(wait=False)
-        error = _error
-        if error is None and getattr(sys, "last_value", None) is not None:
-            error = ("%s: %s" % (type(sys.last_value).__name__, sys.last_value))[:600]
-        if error is None:
-            _finish("exit", _look())
-        else:
-            _finish("exception", _look(), status=1, error=error)
-    except Exception:
-        pass
-
-
 def _forget():
     """A forked child begins its own account."""
-    global _steps, _last_rise, _ended
+    global _steps, _last_rise
     _steps = _last_rise = 0
-    _ended = False
     _stepped.clear()
     _peaks.clear()
     _at_rise.clear()
     ranks.forget()
+    ending.forget()

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # xMem's method: the program really trains a few iterations on the CPU (redirect) while the compiled recorder writes down what it
 # allocates; the marks that only Python can set come from here. Runs in the job's Python; estimator/xmem makes the estimate.
-import atexit
 import importlib
 import os
 import sys
 
-from . import record, redirect, steps, tracer
+from . import ending, record, redirect, tracer
 
 # The first iteration warms up (optimizer state is made, buffers are cached), the second and the third are what is replayed.
 ITERATIONS = 3
@@ -55,8 +54,7 @@ def start(torch):
         _hook_threads()
     except Exception as error:
         return "absent: %s: %s" % (type(error).__name__, error)
-    steps._hook_exceptions()
-    atexit.register(_at_exit)
+    ending.follow(lambda: (_steps, {}) if _close() else None)
     return "active"
 
 
@@ -255,12 +253,6 @@ def _hook_threads():
     threading.Thread._bootstrap_inner = _bootstrap_inner
 
 
-def give_up(why):
-    """Ends the program: what it would do without the recorder is of no use."""
-    record.write("stop", reason="exception", n=0, devices={}, status=1, error=why)
-    os._exit(1)
-
-
 def _close():
     global _done
     if _done:
@@ -274,16 +266,5 @@ def _close():
 
 
 def _end():
-    if not _close() or not record.setting("GPUMEM_SHIM_STOP", 1):
-        return
-    steps._steps = _steps
-    steps.end({})
-
-
-def _at_exit():
-    try:
-        if _close():
-            steps._steps = _steps
-            steps._at_exit()
-    except Exception:
-        pass
+    if _close() and record.setting("GPUMEM_SHIM_STOP", 1):
+        ending.end(_steps, {})
