@@ -246,6 +246,7 @@ nlohmann::json make_estimate(const Observation& seen) {
   nlohmann::json estimate = {{"version", 1}, {"status", verdict.status}, {"method", seen.on_cpu ? "xmem" : "virtual_gpu"}};
   if (!verdict.error.empty()) estimate["error"] = verdict.error;
   if (!verdict.reason.empty()) estimate["reason"] = verdict.reason;
+  // High until apply_proof() has seen whether it was proven.
   estimate["confidence"] = verdict.status != "complete" ? "low" : notes.guessed ? "medium" : "high";
 
   const auto figures = device_figures(seen);

@@ -29,7 +29,6 @@ std::uint64_t refused_requests(const Observation& seen) {
 const char* proof_name(ProofResult result) {
   switch (result) {
     case ProofResult::not_asked: return "not_asked";
-    case ProofResult::not_needed: return "not_needed";
     case ProofResult::no_time: return "no_time";
     case ProofResult::impossible: return "impossible";
     case ProofResult::proven: return "proven";
@@ -69,10 +68,9 @@ void apply_proof(nlohmann::json& estimate, const Proof& proof) {
   std::string note;
   const std::string minimum = format_size(minimum_bytes);
   switch (proof.result) {
-    case ProofResult::not_asked:
-    case ProofResult::not_needed: break;
+    case ProofResult::not_asked: break;
     case ProofResult::no_time: note = "a limit of " + minimum + " was not proven: " + proof.why; break;
-    case ProofResult::impossible: note = "no limit below the peak was looked for: " + proof.why; break;
+    case ProofResult::impossible: note = "no limit was proven: " + proof.why; break;
     case ProofResult::proven:
       estimate["need_bytes"] = proof.runs.back().capacity_bytes;
       if (estimate.contains("devices")) {
@@ -83,17 +81,22 @@ void apply_proof(nlohmann::json& estimate, const Proof& proof) {
       break;
     case ProofResult::proven_at_peak:
       estimate["need_bytes"] = proof.runs.back().capacity_bytes;
-      note = "a limit of " + minimum + " did not hold (" + proof.runs.front().why_not + "): the need is the peak, which a second run has shown to hold";
+      if (!proof.runs.front().passed) {
+        note = "a limit of " + minimum + " did not hold (" + proof.runs.front().why_not + "): the need is the peak, which a second run has shown to hold";
+      } else if (!proof.why.empty()) {
+        note = "no limit below the peak was looked for: " + proof.why;
+      }
       break;
     case ProofResult::disproven: {
       std::uint64_t need_bytes = peak_bytes;
       for (const auto& run : proof.runs) need_bytes = std::max(need_bytes, run.peak_bytes);
       estimate["need_bytes"] = need_bytes;
       note = "no run within a limit came to its end as the first did (" + proof.runs.back().why_not + "): runs differ, the need is the highest peak";
-      if (estimate["confidence"] == "high") estimate["confidence"] = "medium";
       break;
     }
   }
+  const bool shown = proof.result == ProofResult::proven || proof.result == ProofResult::proven_at_peak;
+  if (!shown && estimate["confidence"] == "high") estimate["confidence"] = "medium";
   if (!note.empty()) estimate["notes"].push_back(note);
 }
 

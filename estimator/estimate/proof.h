@@ -4,8 +4,9 @@
 // Note [Proof]
 // A lower need than the run's own peak is only believed when a second run, on virtual GPUs that have no more than that,
 // came to its end as the first did and no request of PyTorch's was refused for good. Runs differ by chance (shuffled
-// lengths): where it fails, the peak of both runs is proposed and, time permitting, run again. The run that was estimated
-// is itself the proof of a need that is its own peak.
+// lengths): where it fails, or where there is no lower one to try, the first run's peak is the capacity of a further run.
+// Only a run with no more than the need makes the confidence high: the first run had the whole GPU, and never showed that
+// the program comes out the same with less, or a second time.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,10 @@ namespace gpumem::estimate {
 
 enum class ProofResult {
   not_asked,    // the need is the peak; a lower limit may hold
-  not_needed,   // no limit below the peak: the run itself shows that it holds
   no_time,      // asked for, but the deadline was too near
-  impossible,   // asked for, but the record does not say what to try
+  impossible,   // asked for, but the program cannot be run twice
   proven,       // with less than the peak
-  proven_at_peak,  // less failed; a run with the first one's peak passed
+  proven_at_peak,  // with the first run's peak: less failed, or there was no less to try
   disproven,    // no run with a bounded capacity passed
 };
 const char* proof_name(ProofResult result);
@@ -38,7 +38,7 @@ struct ProofRun {
 struct Proof {
   ProofResult result = ProofResult::not_asked;
   std::vector<ProofRun> runs;
-  std::string why;          // of no_time and impossible: a clause
+  std::string why;          // of no_time, of impossible, or why no less than the peak was tried: a clause
 };
 
 // What the second run showed, as `first` and the run's own estimate tell it.

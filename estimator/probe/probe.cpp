@@ -36,7 +36,7 @@ constexpr std::uint64_t kWritableShare = 4;
 constexpr std::uint64_t kLeastWritable = 512 * kMiB;
 // Files that a program writes on the host's disk in the sandbox, each.
 constexpr std::uint64_t kLargestFile = 64 * kGiB;
-// A second run takes as long as the first: for less than this it is not worth the wait.
+// A limit that saves less than this is not tried: if it failed, a third run would be needed to prove the peak.
 constexpr std::uint64_t kWorthARun = 16 * kMiB;
 
 // A field of /proc/meminfo in bytes, 0 if there is none.
@@ -263,16 +263,14 @@ nlohmann::json prove(const Request& request, nlohmann::json estimate, double sta
   const auto peak_bytes = estimate.value("need_bytes", std::uint64_t{0}), minimum_bytes = estimate.value("minimum_need_bytes", std::uint64_t{0});
   const double first_s = monotonic_s() - start_s;
   estimate::Proof proof;
-  if (!estimate["no_minimum"].is_null()) {
-    proof.result = request.prove ? estimate::ProofResult::impossible : estimate::ProofResult::not_asked;
-    proof.why = estimate["no_minimum"].get<std::string>();
-  } else if (minimum_bytes == 0 || minimum_bytes + kWorthARun > peak_bytes) {
-    proof.result = estimate::ProofResult::not_needed;
-  } else if (request.prove && !request.sandbox_required) {
+  std::vector<std::uint64_t> to_try = {peak_bytes};
+  if (!estimate["no_minimum"].is_null()) proof.why = estimate["no_minimum"].get<std::string>();
+  else if (minimum_bytes > 0 && minimum_bytes + kWorthARun <= peak_bytes) to_try.insert(to_try.begin(), minimum_bytes);
+  if (request.prove && !request.sandbox_required) {
     proof = {estimate::ProofResult::impossible, {}, "without a sandbox it is run once only"};
   } else if (request.prove) {
     proof.result = estimate::ProofResult::disproven;
-    for (const std::uint64_t capacity_bytes : {minimum_bytes, peak_bytes}) {
+    for (const std::uint64_t capacity_bytes : to_try) {
       Request bounded = request;
       bounded.capacity_bytes = capacity_bytes;
       const double left_s = request.timeout_s - (monotonic_s() - start_s);
@@ -288,7 +286,7 @@ nlohmann::json prove(const Request& request, nlohmann::json estimate, double sta
       if (!second) break;
       proof.runs.push_back(estimate::judge_proof(estimate, seen, *second));
       if (!proof.runs.back().passed) continue;
-      proof.result = capacity_bytes == minimum_bytes ? estimate::ProofResult::proven : estimate::ProofResult::proven_at_peak;
+      proof.result = capacity_bytes < peak_bytes ? estimate::ProofResult::proven : estimate::ProofResult::proven_at_peak;
       break;
     }
     if (proof.result == estimate::ProofResult::disproven && proof.runs.empty()) proof = {estimate::ProofResult::no_time, {}, "it could not be run again"};

@@ -19,6 +19,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "tools"))
+import proofs  # noqa: E402
+
 KINDS = ("transformer", "large", "cnn")
 GOALS = {  # kind: (median %, mean %); None: no goal
     "transformer": (0.5, 2.0),
@@ -63,7 +66,7 @@ def workload(row):
 
 def run(row, options):
     command = [options.gpumem, "estimate", "--json", "--gpu", row["gpu"], "--timeout", str(options.timeout)]
-    command += options.estimate_option + ["--", options.python] + workload(row) + options.workload_option
+    command += ["--prove"] * options.prove + options.estimate_option + ["--", options.python] + workload(row) + options.workload_option
     if row["kind"] != "cnn":
         command += options.lm_option
     start = time.monotonic()
@@ -196,6 +199,7 @@ def main():
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N rows, the same each time")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only rows of this kind")
     parser.add_argument("--half", choices=("all", "debug", "judge"), default="all", help="only rows of this half")
+    parser.add_argument("--prove", action="store_true", help="prove each limit by a second run, and print what came of it")
     parser.add_argument("--timeout", type=int, default=300, help="seconds a run may take")
     parser.add_argument("--results", help="write every run's answer here (JSON)")
     parser.add_argument("--from-results", help="print the tables of such a file; run nothing")
@@ -232,6 +236,9 @@ def main():
     print_tables(rows, results, sys.stdout)
     if options.list:
         print_rows(results, options.list, sys.stdout)
+    if options.prove:
+        print("\n" + proofs.table([(result["kind"], f"{result['model']} {result['optimizer']} {result['batch']} {result['gpu'].split()[-1]}",
+                                    result["estimate"]) for result in results]))
     missing = [result for result in results if result["estimate"].get("status") not in ("complete", "out_of_memory")]
     for result in missing:
         print(f"no estimate: {result['model']} {result['optimizer']} {result['batch']} on {result['gpu']}: "
