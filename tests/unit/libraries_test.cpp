@@ -552,7 +552,7 @@ class Planner : public testing::Test {
     fs::path folder = fs::path(directory()) / name;
     fs::create_directories(folder);
     for (const char *part : {"libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_engines_runtime_compiled.so.9",
-                             "libcudnn_engines_precompiled.so.9", "libcudnn_heuristic.so.9"})
+                             "libcudnn_engines_precompiled.so.9", "libcudnn_heuristic.so.9", "libcudnn_adv.so.9"})
       fs::copy_file(fs::path(PROGRAM_DIR) / fake, folder / part, fs::copy_options::overwrite_existing);
     return (folder / "libcudnn.so.9").string();
   }
@@ -680,6 +680,75 @@ TEST_F(Planner, ALearnedSizeStandsForAnEngineThatIsCompiledOnTheGpu) {
     CHECK_CHILD(notes().find("cuDNN chose engines that it compiles") == std::string::npos);
     CHECK_CHILD(workspace_of(plan_for<ThroughStandIn>(9)) == 12345);
     CHECK_CHILD(notes().find("cuDNN chose engines that it compiles") != std::string::npos);
+    fs::remove_all(directory());
+    _exit(0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
+}
+
+// In order of evidence: the job's own cuDNN, what was learned under exactly its version, the installed cuDNN.
+TEST_F(Planner, ALearnedSizeIsBetterEvidenceThanAnotherCudnnsPlanButNotThanTheJobsOwn) {
+  auto child = [](bool own_plans) {
+    const uint64_t version = own_plans ? 90800 : 90100;
+    learn(8, version, 4242);
+    setenv("FAKE_CUDNN_ENGINES", "precompiled", 1);
+    setenv("GPUMEM_CUDNN", place("planner", "libfake_cudnn_new.so").c_str(), 1);
+    void *own = dlopen(place("own", own_plans ? "libfake_cudnn_new.so" : "libfake_cudnn_old.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK_CHILD(own != nullptr && library() != nullptr);
+    void *first = plan_for<ThroughStandIn>(8);
+    CHECK_CHILD(call("cudnnBackendFinalize", first) == 0);
+    CHECK_CHILD(workspace_of(first) == (own_plans ? 777 : 4242));
+    CHECK_CHILD((notes().find("jobs on this GPU model were seen to use") == std::string::npos) == own_plans);
+    void *unknown = plan_for<ThroughStandIn>(9);
+    CHECK_CHILD(call("cudnnBackendFinalize", unknown) == 0 && workspace_of(unknown) == 777);
+    // The second plan of one list is finished only by a program that benchmarks: its size is not the learned one.
+    void *tried = plan_for<ThroughStandIn>(8), *benchmarked = ThroughStandIn::made(5);
+    CHECK_CHILD(call("cudnnBackendFinalize", tried) == 0 && call("cudnnBackendFinalize", benchmarked) == 0);
+    CHECK_CHILD(workspace_of(benchmarked) == 777);
+    fs::remove_all(directory());
+    _exit(0);
+  };
+  EXPECT_EXIT(child(false), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(child(true), testing::ExitedWithCode(0), "");
+}
+
+// An LSTM of 20 units on two sequences of 3 and 5 steps: workspace and reserve in training.
+static void ask_rnn(size_t *workspace, size_t *reserve) {
+  Rnn lstm(2, 0, 10, 20, 0, 2);
+  void *data = nullptr, *fill = nullptr, *handle = nullptr;
+  const int lengths[] = {5, 3};
+  CHECK_CHILD(call("cudnnCreateRNNDataDescriptor", &data) == 0);
+  CHECK_CHILD(call("cudnnSetRNNDataDescriptor", data, 0, 1, 5, 2, 10, lengths, fill) == 0);
+  CHECK_CHILD(call("cudnnGetRNNTempSpaceSizes", handle, lstm.descriptor, 1, data, workspace, reserve) == 0);
+  CHECK_CHILD(call("cudnnDestroyRNNDataDescriptor", data) == 0);
+}
+
+TEST_F(Planner, SizesOfRecurrentNetworksAreAskedOfCudnn) {
+  auto child = [] {
+    void *own = dlopen(place("own", "libfake_cudnn_new.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK_CHILD(own != nullptr && library() != nullptr);
+    for (int round = 0; round < 2; round++) {
+      size_t workspace = 0, reserve = 0;
+      ask_rnn(&workspace, &reserve);
+      CHECK_CHILD(workspace == 20000 && reserve == 8);
+    }
+    CHECK_CHILD(notes().find("are what cuDNN computes") != std::string::npos);
+    CHECK_CHILD(notes().find("guess-library") == std::string::npos);
+    fs::remove_all(directory());
+    _exit(0);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(Planner, ACudnnThatCrashesWhenAskedForRecurrentNetworksDoesSoInAChild) {
+  auto child = [] {
+    setenv("FAKE_CUDNN_RNN", "crash", 1);
+    void *own = dlopen(place("own", "libfake_cudnn_new.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK_CHILD(own != nullptr && library() != nullptr);
+    size_t workspace = 0, reserve = 0;
+    ask_rnn(&workspace, &reserve);
+    CHECK_CHILD(workspace != 0 && reserve == size_t{8} * (2 * 5 + 1) * 20 * 4);  // the rule, over the 8 steps that there are
+    CHECK_CHILD(notes().find("by a rule that fits published figures") != std::string::npos);
     fs::remove_all(directory());
     _exit(0);
   };

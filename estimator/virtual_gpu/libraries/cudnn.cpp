@@ -173,7 +173,7 @@ GPUMEM_EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *, i
 
 // --- Dropout ---
 
-// Rule: 24 bytes of generator state for each thread that the device can run at once. Neither size is documented.
+// Rule: 24 bytes of generator state for each thread that the device can run at once. Not documented, and cuDNN reads it from a handle.
 GPUMEM_EXPORT int cudnnDropoutGetStatesSize(void *handle, size_t *bytes) {
   if (cast(handle, kCudnn) == nullptr) return kCudnnBadParam;
   const book::DeviceDescription *device = current_device_description();
@@ -184,8 +184,7 @@ GPUMEM_EXPORT int cudnnDropoutGetStatesSize(void *handle, size_t *bytes) {
 GPUMEM_EXPORT int cudnnDropoutGetReserveSpaceSize(const void *x_pointer, size_t *bytes) {
   const CudnnDescriptor *x = cudnn_descriptor(x_pointer, CudnnDescriptorKind::tensor);
   if (x == nullptr) return kCudnnBadParam;
-  note_guess("the mask that cuDNN's dropout keeps is sized by a rule (one bit an element)");
-  return give(bytes, (cudnn_elements(*x) + 7) / 8);  // the mask, one bit an element
+  return give(bytes, (cudnn_elements(*x) + 7) / 8);  // the mask, one bit an element: what cuDNN 9.10 and 9.19 answer
 }
 
 namespace {

@@ -8,6 +8,11 @@
 // learned on the nodes (cudnn_learned.h), else the one that cuDNN's heuristics put into the engine configuration. What
 // PyTorch's attention needs beside it (the sums of dQ and of the softmax) its own front end adds. The estimate says so.
 //
+// Note [Another cuDNN's plans]
+// Where the job's own cuDNN is too old to plan, the installed one does. A workspace that jobs with the job's own version were seen
+// to use on this GPU model for the same graph is the better evidence: it stands for the first plan that is finished, the one
+// that a program takes unless it benchmarks. The others of a benchmark keep the size that the installed cuDNN gives.
+//
 // Note [No cuDNN that plans]
 // Then descriptors are empty, every heuristic gives one engine configuration, and its workspace is the one that was
 // learned on the nodes, else 0: the last choice that PyTorch has on a full GPU too, so a job lives with that limit. The
@@ -48,6 +53,7 @@ struct Plan {
   uint32_t place;       // in the order in which plans were made since the last heuristics on this thread
   uint32_t executions;
   bool compiled;        // Note [Engines compiled at run time]
+  bool first;           // of those that were finished since the last heuristics: what a program takes that does not benchmark
   int64_t workspace_bytes;
 };
 constexpr size_t kBuckets = 4096;
@@ -55,7 +61,7 @@ constexpr uint32_t kTimedExecutions = 4;            // PyTorch warms up once and
 constexpr uint64_t kPlaceNs = 100 * 1000 * 1000;    // far above the host's noise
 Lock plans_lock;
 Plan *plans[kBuckets];
-thread_local uint32_t next_place, first_executions;  // since the last heuristics
+thread_local uint32_t next_place, finished_plans, first_executions;  // since the last heuristics
 
 Plan **slot(const void *descriptor) {
   Plan **link = &plans[reinterpret_cast<uintptr_t>(descriptor) / 16 % kBuckets];
@@ -71,7 +77,7 @@ void remember_plan(void *descriptor) {
   (*link)->descriptor = descriptor;
   (*link)->place = next_place++;
   (*link)->executions = 0;
-  (*link)->compiled = false;
+  (*link)->compiled = (*link)->first = false;
 }
 
 void forget_plan(const void *descriptor) {
@@ -97,6 +103,17 @@ bool is_compiled(const void *descriptor, int64_t *workspace_bytes) {
   if (found == nullptr || !found->compiled) return false;
   if (workspace_bytes != nullptr) *workspace_bytes = found->workspace_bytes;
   return true;
+}
+
+void set_finished(const void *descriptor) {
+  Locked locked(plans_lock);
+  if (Plan *found = *slot(descriptor)) found->first = finished_plans++ == 0;
+}
+
+bool finished_first(const void *descriptor) {
+  Locked locked(plans_lock);
+  const Plan *found = *slot(descriptor);
+  return found != nullptr && found->first;
 }
 
 // Extra time of this execution of the plan: Note [Benchmarked plans].
@@ -220,7 +237,7 @@ GPUMEM_EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor) {
   int status = real->create(type, descriptor);
   if (status != kSuccess) return for_the_job(status);
   descriptor_created(*descriptor, type);
-  if (type == kEngineHeurDescriptor) next_place = first_executions = 0;
+  if (type == kEngineHeurDescriptor) next_place = finished_plans = first_executions = 0;
   if (type == kExecutionPlanDescriptor) remember_plan(*descriptor);
   int name = type == kEngineHeurDescriptor      ? kHeurDeviceProp
              : type == kExecutionPlanDescriptor ? kPlanDeviceProp
@@ -267,8 +284,9 @@ GPUMEM_EXPORT int cudnnBackendFinalize(void *descriptor) {
   if (descriptor == nullptr) return kBadParam;
   const RealCudnn *real = planner();
   if (real == nullptr) return kSuccess;
-  if (is_compiled(descriptor, nullptr)) return kSuccess;
-  return for_the_job(real->finalize(descriptor));
+  const int status = is_compiled(descriptor, nullptr) ? static_cast<int>(kSuccess) : real->finalize(descriptor);
+  if (status == kSuccess) set_finished(descriptor);
+  return for_the_job(status);
 }
 
 GPUMEM_EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t requested, int64_t *count, void *values) {
@@ -279,6 +297,12 @@ GPUMEM_EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type,
   if (name == kPlanWorkspace && is_compiled(descriptor, &workspace_bytes)) {
     if (!learned_workspace(descriptor, &workspace_bytes))
       note_guess("cuDNN chose engines that it compiles on the GPU: their workspaces are those of its heuristics, not of finished plans");
+    if (count != nullptr) *count = 1;
+    if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = workspace_bytes;
+    return kSuccess;
+  }
+  if (name == kPlanWorkspace && real->version != job_cudnn_version() && finished_first(descriptor) &&
+      learned_workspace(descriptor, &workspace_bytes)) {  // Note [Another cuDNN's plans]
     if (count != nullptr) *count = 1;
     if (requested > 0 && values != nullptr) *static_cast<int64_t *>(values) = workspace_bytes;
     return kSuccess;

@@ -70,6 +70,7 @@ int destroy(void *pointer, Kind kind) {
   CudnnDescriptor *descriptor = cudnn_descriptor(pointer, kind);
   if (descriptor == nullptr) return kCudnnBadParam;
   descriptor->magic = 0;
+  release_zeroed(descriptor->owned);
   release_zeroed(descriptor);
   return kCudnnSuccess;
 }

@@ -34,6 +34,7 @@ struct CudnnDescriptor {
   int numbers[24];               // modes and the like; each interface names its own
   double reals[4];
   void *pointers[2];
+  void *owned;                   // from allocate_zeroed; released with the descriptor
 };
 
 // The descriptor if it is a living one of that kind, else nullptr.

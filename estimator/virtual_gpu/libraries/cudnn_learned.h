@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workspaces that real jobs on the nodes were seen to use: the table that GPUMEM_WORKSPACES names (doc/contracts.md,
-// "Learned workspaces"), asked for plans that no cuDNN can finish or size here. Without the variable nothing is followed.
+// "Learned workspaces"), asked for plans that the job's own cuDNN cannot make here. Without the variable nothing is followed.
 // Threads: any.
 #pragma once
 

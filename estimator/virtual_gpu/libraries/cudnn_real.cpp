@@ -81,6 +81,9 @@ void append_text(char *text, size_t size, const char *more) {
   text[n] = '\0';
 }
 
+// A handle of glibc's dlopen is the library's link map.
+const char *path_of(const void *library) { return static_cast<const link_map *>(library)->l_name; }
+
 // Loads the cuDNN at `path` with the parts that plan, all of them from its own folder.
 void *load_beside_own(const char *path) {
   static const char *const kParts[] = {"libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_engines_runtime_compiled.so.9",
@@ -94,10 +97,8 @@ void *load_beside_own(const char *path) {
 void resolve_own() {
   own = loaded_library(kSonames);
   if (own == nullptr) return;
-  // A handle of glibc's dlopen is the library's link map.
-  const char *own_path = static_cast<const link_map *>(own)->l_name;
   char graph[4096];
-  if (beside(own_path, "libcudnn_graph.so.9", graph, sizeof graph)) own_version = cudnn_version_of_file(graph);
+  if (beside(path_of(own), "libcudnn_graph.so.9", graph, sizeof graph)) own_version = cudnn_version_of_file(graph);
   if (own_version == 0) own_version = ask_version(own);
 }
 
@@ -213,6 +214,11 @@ size_t cudnn_version_of_file(const char *path) {
 const RealCudnn *real_cudnn() {
   find_planner();
   return have_real ? &real : nullptr;
+}
+
+void *cudnn_part(const RealCudnn &planner, const char *name) {
+  char path[4096];
+  return beside(path_of(planner.library), name, path, sizeof path) ? open_library(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
 }
 
 size_t job_cudnn_version() {

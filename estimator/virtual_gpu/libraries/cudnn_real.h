@@ -31,6 +31,9 @@ struct RealCudnn {
 // The cuDNN that plans, found at the first call; nullptr if there is none.
 const RealCudnn *real_cudnn();
 
+// A part of the cuDNN that plans ("libcudnn_adv.so.9"), loaded from its folder; nullptr if it is not there.
+void *cudnn_part(const RealCudnn &real, const char *name);
+
 // Version of the job's own cuDNN as cudnnGetVersion gives it (91900; 8907 for cuDNN 8); of the planning one, or 90000, if
 // the job has none.
 size_t job_cudnn_version();

@@ -9,14 +9,16 @@
 // gates … 2*gates-1 the previous output, 2*gates is the projection.
 //
 // Note [RNN sizes]
-// cuDNN documents no formula for workspace and reserve. The rule is read from figures of cuDNN that NVIDIA's engineer
+// Asked of cuDNN itself where it answers (Note [cuDNN's own RNN sizes]). It documents no formula for workspace and reserve; the rule for
+// where it cannot be asked is read from figures of cuDNN that NVIDIA's engineer
 // published (pytorch/pytorch issue 2895: 4 layers of 320 units on 123 inputs, 100 sequences of 250 steps; LSTM reserve
 // 736,000,000 and workspace 17,730,560, GRU 864,000,000 and 13,169,920), which it gives to the byte:
 //   reserve (training only): for each time step and sequence, each pseudo-layer keeps 5 (LSTM: gates and cell state),
 //   6 (GRU) or 1 (plain) times its units, and every layer but the last its output; with dropout between layers, that output
 //   once more and a mask byte. Workspace: a transposed copy of all matrices, and for each pseudo-layer and sequence
 //   3 × gates - 1 times its units. Without a reserve (inference) the gates' products of one layer for all steps as well.
-// Dropout, plain cells, directions and inference are our extension of it. The estimate says that it is a rule.
+// Dropout, plain cells, directions and inference are our extension of it. cuDNN 9 keeps the reserve and takes a larger workspace (the
+// same LSTM: 736,000,256 and 176,725,248). The estimate says that it is a rule.
 #include <string.h>
 
 #include "estimator/virtual_gpu/libraries/cudnn_rnn.h"
@@ -129,7 +131,14 @@ RnnPart rnn_bias(const CudnnDescriptor &rnn, int pseudo_layer, int id) {
   return {offset * shape.element, exists ? shape.hidden : 0, 1};
 }
 
-void rnn_sizes(const CudnnDescriptor &rnn, bool training, uint64_t rows, uint64_t batch, size_t *workspace, size_t *reserve) {
+void rnn_sizes(const CudnnDescriptor &rnn, bool training, const RnnInput &input, size_t *workspace, size_t *reserve) {
+  if (real_rnn_sizes(rnn, training, input, workspace, reserve)) return;
+  const uint64_t batch = static_cast<uint64_t>(input.batch);
+  uint64_t rows = static_cast<uint64_t>(input.steps) * batch;
+  if (input.layout == kPackedLayout && input.lengths != nullptr) {
+    rows = 0;
+    for (int i = 0; i < input.batch; i++) rows += input.lengths[i] > 0 ? static_cast<uint64_t>(input.lengths[i]) : 0;
+  }
   Shape shape = shape_of(rnn);
   uint64_t pseudo_layers = shape.layers * shape.directions;
   uint64_t kept_units = rnn.numbers[kCell] == 2 ? 5 : rnn.numbers[kCell] == 3 ? 6 : 1;
@@ -184,6 +193,12 @@ GPUMEM_EXPORT int cudnnSetRNNDataDescriptor(void *pointer, int data_type, int la
   data->numbers[kBatch] = batch;
   data->numbers[kVector] = vector;
   data->pointers[0] = fill;
+  const size_t bytes = sizeof(int) * static_cast<size_t>(batch);
+  void *kept = allocate_zeroed(bytes);
+  if (kept == nullptr) return kCudnnAllocFailed;
+  memcpy(kept, lengths, bytes);
+  release_zeroed(data->owned);
+  data->owned = kept;
   return kCudnnSuccess;
 }
 
@@ -211,7 +226,8 @@ GPUMEM_EXPORT int cudnnGetRNNTempSpaceSizes(void *, void *pointer, int mode, voi
   const CudnnDescriptor *rnn = cudnn_descriptor(pointer, Kind::rnn);
   const CudnnDescriptor *data = cudnn_descriptor(data_pointer, Kind::rnn_data);
   if (rnn == nullptr || data == nullptr) return kCudnnBadParam;
-  uint64_t batch = static_cast<uint64_t>(data->numbers[kBatch]), rows = static_cast<uint64_t>(data->numbers[kMaxLength]) * batch;
-  rnn_sizes(*rnn, mode == 1, rows, batch, workspace, reserve);  // CUDNN_FWD_MODE_TRAINING
+  const RnnInput input{data->data_type,           data->numbers[kLayout], data->numbers[kMaxLength],
+                       data->numbers[kBatch],     data->numbers[kVector], static_cast<const int *>(data->owned)};
+  rnn_sizes(*rnn, mode == 1, input, workspace, reserve);  // CUDNN_FWD_MODE_TRAINING
   return kCudnnSuccess;
 }

@@ -22,7 +22,23 @@ size_t rnn_weight_bytes(const CudnnDescriptor &rnn);
 bool has_rnn_part(const CudnnDescriptor &rnn, int pseudo_layer, int id);
 RnnPart rnn_matrix(const CudnnDescriptor &rnn, int pseudo_layer, int id);
 RnnPart rnn_bias(const CudnnDescriptor &rnn, int pseudo_layer, int id);
-// `rows`: time steps and sequences, `batch`: the most sequences of a time step. Notes the guess.
-void rnn_sizes(const CudnnDescriptor &rnn, bool training, uint64_t rows, uint64_t batch, size_t *workspace, size_t *reserve);
+
+constexpr int kPackedLayout = 1;  // CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED
+// What a network reads: `batch` sequences of up to `steps` steps. A packed layout has no room for steps that are not there.
+struct RnnInput {
+  int data_type, layout, steps, batch, width;
+  const int *lengths;  // of each sequence
+};
+// Workspace and, in training, reserve (either may be null): as cuDNN computes them, else by the rule; the estimate says which.
+void rnn_sizes(const CudnnDescriptor &rnn, bool training, const RnnInput &input, size_t *workspace, size_t *reserve);
+
+// Note [cuDNN's own RNN sizes]
+// cuDNN has no device-property descriptor for recurrent networks, but its sizes of the standard algorithm come from the descriptors
+// alone: with zeros in place of a handle cudnnGetRNNTempSpaceSizes (libcudnn_adv.so.9) writes both and fails only afterwards, when
+// it asks the CUDA runtime for the current device. Seen in 9.10 and 9.19: the same answers whatever the handle's bytes are, and the
+// reserve is the published one (Note [RNN sizes]) and 256 bytes more. Other versions may look into the handle and crash: a forked
+// child asks first, and only where it came back with an answer is the library asked in this process.
+// Asked is the library that plans (cudnn_real.h). False: there is none, or no answer came.
+bool real_rnn_sizes(const CudnnDescriptor &rnn, bool training, const RnnInput &input, size_t *workspace, size_t *reserve);
 
 }  // namespace gpumem::virtual_gpu::libraries

@@ -39,15 +39,18 @@ int give_part(const CudnnDescriptor &rnn, const RnnPart &part, const void *weigh
 int give_size(const void *pointer, int steps, const void *const *x_pointers, size_t *workspace, size_t *reserve) {
   CudnnDescriptor rnn;
   if (steps <= 0 || x_pointers == nullptr || !with_input(pointer, x_pointers[0], &rnn)) return kCudnnBadParam;
-  uint64_t rows = 0, batch = 0;
+  int batch = 0;
   for (int i = 0; i < steps; i++) {
     const CudnnDescriptor *x = cudnn_descriptor(x_pointers[i], Kind::tensor);
     if (x == nullptr || x->dim_count < 1) return kCudnnBadParam;
-    uint64_t sequences = static_cast<uint64_t>(x->dims[0]);
-    rows += sequences;
-    batch = sequences > batch ? sequences : batch;
+    batch = x->dims[0] > batch ? x->dims[0] : batch;
   }
-  rnn_sizes(rnn, true, rows, batch, workspace, reserve);
+  auto *lengths = static_cast<int *>(allocate_zeroed(sizeof(int) * static_cast<size_t>(batch > 0 ? batch : 1)));
+  if (lengths == nullptr) return kCudnnAllocFailed;
+  for (int i = 0; i < steps; i++)
+    for (int sequence = 0; sequence < cudnn_descriptor(x_pointers[i], Kind::tensor)->dims[0]; sequence++) lengths[sequence]++;
+  rnn_sizes(rnn, true, {rnn.numbers[kDataType], kPackedLayout, steps, batch, rnn.numbers[kInputSize], lengths}, workspace, reserve);
+  release_zeroed(lengths);
   return kCudnnSuccess;
 }
 

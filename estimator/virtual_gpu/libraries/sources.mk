@@ -18,6 +18,7 @@ virtual_gpu_library_sources = \
 	libraries/cudnn_real.h \
 	libraries/cudnn_rnn.cpp \
 	libraries/cudnn_rnn.h \
+	libraries/cudnn_rnn_real.cpp \
 	libraries/cudnn_rnn_v6.cpp \
 	libraries/cufft.cpp \
 	libraries/cupti.cpp \

@@ -3,6 +3,7 @@
 // and remembers what its backend was asked. Built twice (FAKE_CUDNN_VERSION 9.1.0 and 9.8.0), placed by the test.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -20,7 +21,7 @@ namespace {
 struct Descriptor {
   int type, finalized;
 };
-Descriptor pool[64];
+Descriptor pool[256];
 int used;
 }  // namespace
 
@@ -50,6 +51,36 @@ EXPORT int cudnnBackendGetAttribute(void *, int name, int, int64_t, int64_t *cou
   *count = 1;
   if (name == 303) *static_cast<int64_t *>(values) = 12345;
   if (name == 402) *static_cast<int64_t *>(values) = 777;
-  if (name == 1305) *static_cast<int *>(values) = 0;  // compiled at run time
+  const char *engines = getenv("FAKE_CUDNN_ENGINES");
+  if (name == 1305) *static_cast<int *>(values) = engines != nullptr && strcmp(engines, "precompiled") == 0 ? 1 : 0;  // 0: at run time
   return 0;
+}
+
+// Recurrent networks, as libcudnn_adv.so.9 has them: sizes are given before the call fails for want of a driver.
+// FAKE_CUDNN_RNN=crash: a version that looks into its handle.
+EXPORT int fake_rnn_asked;
+int fake_rnn_asked;
+EXPORT int cudnnCreateRNNDescriptor(void **out) { return cudnnBackendCreateDescriptor(-1, out); }
+EXPORT int cudnnCreateRNNDataDescriptor(void **out) { return cudnnBackendCreateDescriptor(-2, out); }
+EXPORT int cudnnCreateDropoutDescriptor(void **out) { return cudnnBackendCreateDescriptor(-3, out); }
+EXPORT int cudnnDestroyRNNDescriptor(void *) { return 0; }
+EXPORT int cudnnDestroyRNNDataDescriptor(void *) { return 0; }
+EXPORT int cudnnDestroyDropoutDescriptor(void *) { return 0; }
+EXPORT int cudnnRestoreDropoutDescriptor(void *, void *, float, void *, size_t, unsigned long long) { return 0; }
+EXPORT int cudnnSetRNNDescriptor_v8(void *pointer, int algorithm, int, int, int, int, int, int, int, int32_t, int32_t hidden, int32_t, int32_t,
+                                    void *, uint32_t) {
+  static_cast<Descriptor *>(pointer)->finalized = hidden;
+  return algorithm == 0 ? 0 : 3000;
+}
+EXPORT int cudnnSetRNNDataDescriptor(void *pointer, int, int, int, int batch, int, const int *lengths, void *) {
+  for (int i = 0; i < batch; i++) static_cast<Descriptor *>(pointer)->finalized += lengths[i];
+  return 0;
+}
+EXPORT int cudnnGetRNNTempSpaceSizes(void *handle, void *rnn, int mode, void *data, size_t *workspace, size_t *reserve) {
+  const char *behaviour = getenv("FAKE_CUDNN_RNN");
+  if (behaviour != nullptr && strcmp(behaviour, "crash") == 0) ***static_cast<int ***>(handle) = 1;
+  fake_rnn_asked++;
+  *workspace = static_cast<size_t>(1000 * static_cast<Descriptor *>(rnn)->finalized);
+  if (mode == 1) *reserve = static_cast<size_t>(static_cast<Descriptor *>(data)->finalized);
+  return 5003;
 }
