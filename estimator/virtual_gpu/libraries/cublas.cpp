@@ -4,7 +4,7 @@
 //
 // Workspaces: PyTorch allocates them itself and passes them with cublasSetWorkspace, so they are in its own allocator.
 // What a handle takes behind the program's back belongs to the context of the GPU's profile.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -97,42 +97,18 @@ const StatusWord kStatusWords[] = {
     {16, "CUBLAS_STATUS_LICENSE_ERROR", "the functionality requested requires a license"},
 };
 
-// Version of the real library that the process has loaded, as MAJOR, MINOR, PATCH; 12.0.0 when there is none.
-int property(int type, int *value) {
-  using Function = int (*)(int, int *);
-  if (value == nullptr || type < 0 || type > 2) return kInvalidValue;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cublasGetProperty"))) return real(type, value);
-  *value = type == 0 ? 12 : 0;
-  return kSuccess;
-}
+constexpr LibraryVersion kVersion = {kSonames, "cublasGetProperty", {12, 0, 0}, kInvalidValue};
+constexpr HandleRules kHandles = {kCublas, kNotInitialized, kInvalidValue, kNotInitialized, kAllocFailed};
 
 }  // namespace
 
-GPUMEM_EXPORT int cublasCreate_v2(void **handle) {
-  if (handle == nullptr) return kInvalidValue;
-  if (!ready()) return kNotInitialized;
-  if (!use_device(current_device())) return kAllocFailed;
-  Handle *created = new_handle(kCublas);
-  if (created == nullptr) return kAllocFailed;
-  *handle = created;
-  return kSuccess;
-}
+GPUMEM_EXPORT int cublasCreate_v2(void **handle) { return create_handle(kHandles, handle); }
+GPUMEM_EXPORT int cublasDestroy_v2(void *handle) { return destroy_handle(kHandles, handle); }
 
-GPUMEM_EXPORT int cublasDestroy_v2(void *handle) {
-  Handle *found = cast(handle, kCublas);
-  if (found == nullptr) return kNotInitialized;
-  delete_handle(found);
-  return kSuccess;
-}
-
-GPUMEM_EXPORT int cublasGetProperty(int type, int *value) { return property(type, value); }
+GPUMEM_EXPORT int cublasGetProperty(int part, int *value) { return library_property(kVersion, part, value); }
 GPUMEM_EXPORT int cublasGetVersion_v2(void *, int *version) {
-  int major = 0, minor = 0, patch = 0;
   if (version == nullptr) return kInvalidValue;
-  property(0, &major);
-  property(1, &minor);
-  property(2, &patch);
-  *version = major * 10000 + minor * 100 + patch;  // CUBLAS_VERSION in cublas_api.h
+  *version = library_version(kVersion, 10000);  // CUBLAS_VERSION in cublas_api.h
   return kSuccess;
 }
 GPUMEM_EXPORT size_t cublasGetCudartVersion() {
@@ -160,13 +136,7 @@ GPUMEM_EXPORT int cublasSetStream_v2(void *handle, Stream stream) {
   found->number[kWorkspaceBytes] = 0;
   return kSuccess;
 }
-GPUMEM_EXPORT int cublasGetStream_v2(void *handle, Stream *stream) {
-  Handle *found = cast(handle, kCublas);
-  if (found == nullptr) return kNotInitialized;
-  if (stream == nullptr) return kInvalidValue;
-  *stream = found->stream;
-  return kSuccess;
-}
+GPUMEM_EXPORT int cublasGetStream_v2(void *handle, Stream *stream) { return get_stream(kHandles, handle, stream); }
 GPUMEM_EXPORT int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes) {
   Handle *found = cast(handle, kCublas);
   if (found == nullptr) return kNotInitialized;

@@ -5,7 +5,7 @@
 // The heuristic answers one algorithm that needs no workspace. That loses nothing: PyTorch decides the workspace's size
 // before it asks (CUBLASLT_WORKSPACE_SIZE or the cuBLAS workspace, by version and compute capability), allocates all of
 // it from its caching allocator and only then passes it to cublasLtMatmul, however little of it the algorithm uses.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 #include <string.h>
 
@@ -125,13 +125,8 @@ struct HeuristicResult {
 };
 static_assert(sizeof(HeuristicResult) == 96, "layout of cublasLt.h");
 
-int property(int type, int *value) {
-  using Function = int (*)(int, int *);
-  if (value == nullptr || type < 0 || type > 2) return kInvalidValue;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cublasLtGetProperty"))) return real(type, value);
-  *value = type == 0 ? 12 : 0;
-  return kSuccess;
-}
+constexpr LibraryVersion kVersion = {kSonames, "cublasLtGetProperty", {12, 0, 0}, kInvalidValue};
+constexpr HandleRules kHandles = {kCublasLt, kNotInitialized, kInvalidValue, kNotInitialized, kAllocFailed};
 
 }  // namespace
 
@@ -140,28 +135,11 @@ GPUMEM_EXPORT const char *cublasGetStatusString(int status);
 GPUMEM_EXPORT const char *cublasLtGetStatusName(int status) { return cublasGetStatusName(status); }
 GPUMEM_EXPORT const char *cublasLtGetStatusString(int status) { return cublasGetStatusString(status); }
 
-GPUMEM_EXPORT int cublasLtCreate(void **handle) {
-  if (handle == nullptr) return kInvalidValue;
-  if (!ready()) return kNotInitialized;
-  if (!use_device(current_device())) return kAllocFailed;
-  *handle = new_handle(kCublasLt);
-  return *handle != nullptr ? kSuccess : kAllocFailed;
-}
-GPUMEM_EXPORT int cublasLtDestroy(void *handle) {
-  Handle *found = cast(handle, kCublasLt);
-  if (found == nullptr) return kNotInitialized;
-  delete_handle(found);
-  return kSuccess;
-}
+GPUMEM_EXPORT int cublasLtCreate(void **handle) { return create_handle(kHandles, handle); }
+GPUMEM_EXPORT int cublasLtDestroy(void *handle) { return destroy_handle(kHandles, handle); }
 
-GPUMEM_EXPORT int cublasLtGetProperty(int type, int *value) { return property(type, value); }
-GPUMEM_EXPORT size_t cublasLtGetVersion() {
-  int major = 0, minor = 0, patch = 0;
-  property(0, &major);
-  property(1, &minor);
-  property(2, &patch);
-  return static_cast<size_t>(major) * 10000 + static_cast<size_t>(minor) * 100 + static_cast<size_t>(patch);
-}
+GPUMEM_EXPORT int cublasLtGetProperty(int part, int *value) { return library_property(kVersion, part, value); }
+GPUMEM_EXPORT size_t cublasLtGetVersion() { return static_cast<size_t>(library_version(kVersion, 10000)); }
 GPUMEM_EXPORT size_t cublasLtGetCudartVersion() {
   using Function = size_t (*)();
   if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cublasLtGetCudartVersion"))) return real();

@@ -6,7 +6,7 @@
 // blockDim x blockDim elements (2048 unless set; cuBLAS documentation, "cublasXt", Tiling design approach): of each of the
 // three operands one that is computed with and one that is being copied. How many the library really keeps is not
 // documented; the estimate says that it is a rule. Results are not computed: the host's matrices stay as they were.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -37,23 +37,16 @@ int run(void *pointer, uint64_t element_bytes) {
   return status;
 }
 
+constexpr HandleRules kHandles = {kCublasXt, kNotInitialized, kInvalidValue, kNotInitialized, kAllocFailed};
+
 }  // namespace
 
 GPUMEM_EXPORT int cublasXtCreate(void **out) {
-  if (out == nullptr) return kInvalidValue;
   if (!ready()) return kNotInitialized;
-  Handle *handle = new_handle(kCublasXt);
-  if (handle == nullptr) return kAllocFailed;
-  handle->number[kBlock] = kDefaultBlock;
-  *out = handle;
-  return kSuccess;
+  const int status = create_object(kHandles, out);
+  return status != kSuccess ? status : set_number(kHandles, *out, kBlock, kDefaultBlock);
 }
-GPUMEM_EXPORT int cublasXtDestroy(void *pointer) {
-  Handle *handle = cast(pointer, kCublasXt);
-  if (handle == nullptr) return kNotInitialized;
-  delete_handle(handle);
-  return kSuccess;
-}
+GPUMEM_EXPORT int cublasXtDestroy(void *handle) { return destroy_handle(kHandles, handle); }
 GPUMEM_EXPORT int cublasXtDeviceSelect(void *pointer, int count, int *devices) {
   Handle *handle = cast(pointer, kCublasXt);
   if (handle == nullptr) return kNotInitialized;
@@ -74,26 +67,9 @@ GPUMEM_EXPORT int cublasXtSetBlockDim(void *pointer, int block) {
   handle->number[kBlock] = static_cast<uint64_t>(block);
   return kSuccess;
 }
-GPUMEM_EXPORT int cublasXtGetBlockDim(void *pointer, int *block) {
-  const Handle *handle = cast(pointer, kCublasXt);
-  if (handle == nullptr) return kNotInitialized;
-  if (block == nullptr) return kInvalidValue;
-  *block = static_cast<int>(handle->number[kBlock]);
-  return kSuccess;
-}
-GPUMEM_EXPORT int cublasXtSetPinningMemMode(void *pointer, int mode) {
-  Handle *handle = cast(pointer, kCublasXt);
-  if (handle == nullptr) return kNotInitialized;
-  handle->number[kPinning] = mode != 0;
-  return kSuccess;
-}
-GPUMEM_EXPORT int cublasXtGetPinningMemMode(void *pointer, int *mode) {
-  const Handle *handle = cast(pointer, kCublasXt);
-  if (handle == nullptr) return kNotInitialized;
-  if (mode == nullptr) return kInvalidValue;
-  *mode = static_cast<int>(handle->number[kPinning]);
-  return kSuccess;
-}
+GPUMEM_EXPORT int cublasXtGetBlockDim(void *handle, int *block) { return get_number(kHandles, handle, kBlock, block); }
+GPUMEM_EXPORT int cublasXtSetPinningMemMode(void *handle, int mode) { return set_number(kHandles, handle, kPinning, mode != 0); }
+GPUMEM_EXPORT int cublasXtGetPinningMemMode(void *handle, int *mode) { return get_number(kHandles, handle, kPinning, mode); }
 // A board is a GPU here: no profile describes a card with two.
 GPUMEM_EXPORT int cublasXtGetNumBoards(int count, int *devices, int *boards) {
   if (devices == nullptr || boards == nullptr) return kInvalidValue;

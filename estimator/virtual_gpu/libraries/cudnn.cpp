@@ -5,7 +5,7 @@
 
 #include "estimator/virtual_gpu/libraries/cudnn_descriptor.h"
 #include "estimator/virtual_gpu/libraries/cudnn_real.h"
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -26,6 +26,8 @@ const StatusWord kStatusWords[] = {
     {3, "CUDNN_STATUS_BAD_PARAM"},         {4, "CUDNN_STATUS_INTERNAL_ERROR"},
     {8, "CUDNN_STATUS_EXECUTION_FAILED"},  {9, "CUDNN_STATUS_NOT_SUPPORTED"},
 };
+
+constexpr HandleRules kHandles = {kCudnn, kCudnnBadParam, kCudnnBadParam, kCudnnNotInitialized, kCudnnAllocFailed};
 
 int give(size_t *bytes, uint64_t value) {
   if (bytes == nullptr) return kCudnnBadParam;
@@ -74,31 +76,10 @@ int one_algorithm(int requested, int *returned, AlgorithmResult *results) {
 
 }  // namespace
 
-GPUMEM_EXPORT int cudnnCreate(void **handle) {
-  if (handle == nullptr) return kCudnnBadParam;
-  if (!ready()) return kCudnnNotInitialized;
-  if (!use_device(current_device())) return kCudnnAllocFailed;
-  *handle = new_handle(kCudnn);
-  return *handle != nullptr ? kCudnnSuccess : kCudnnAllocFailed;
-}
-GPUMEM_EXPORT int cudnnDestroy(void *handle) {
-  Handle *found = cast(handle, kCudnn);
-  if (found == nullptr) return handle == nullptr ? kCudnnSuccess : kCudnnBadParam;
-  delete_handle(found);
-  return kCudnnSuccess;
-}
-GPUMEM_EXPORT int cudnnSetStream(void *handle, Stream stream) {
-  Handle *found = cast(handle, kCudnn);
-  if (found == nullptr) return kCudnnBadParam;
-  found->stream = stream;
-  return kCudnnSuccess;
-}
-GPUMEM_EXPORT int cudnnGetStream(void *handle, Stream *stream) {
-  Handle *found = cast(handle, kCudnn);
-  if (found == nullptr || stream == nullptr) return kCudnnBadParam;
-  *stream = found->stream;
-  return kCudnnSuccess;
-}
+GPUMEM_EXPORT int cudnnCreate(void **handle) { return create_handle(kHandles, handle); }
+GPUMEM_EXPORT int cudnnDestroy(void *handle) { return handle == nullptr ? static_cast<int>(kCudnnSuccess) : destroy_handle(kHandles, handle); }
+GPUMEM_EXPORT int cudnnSetStream(void *handle, Stream stream) { return set_stream(kHandles, handle, stream); }
+GPUMEM_EXPORT int cudnnGetStream(void *handle, Stream *stream) { return get_stream(kHandles, handle, stream); }
 
 GPUMEM_EXPORT size_t cudnnGetVersion() { return job_cudnn_version(); }
 GPUMEM_EXPORT size_t cudnnGetCudartVersion() {

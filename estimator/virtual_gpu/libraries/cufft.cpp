@@ -7,7 +7,7 @@
 // with a larger prime goes through Bluestein's algorithm and takes two buffers of the next power of two of at least
 // 2n - 1. Real transforms have n/2 + 1 complex elements along the last dimension. The estimate says that it is a rule.
 // PyTorch allocates the area itself from what cufftXtMakePlanMany says; without that the plan takes device memory here.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -192,12 +192,9 @@ GPUMEM_EXPORT int cufftGetVersion(int *version) {
   *version = 11000;
   return kSuccess;
 }
-GPUMEM_EXPORT int cufftGetProperty(int type, int *value) {
-  using Function = int (*)(int, int *);
-  if (value == nullptr || type < 0 || type > 2) return kInvalidValue;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cufftGetProperty"))) return real(type, value);
-  *value = type == 0 ? 11 : 0;
-  return kSuccess;
+GPUMEM_EXPORT int cufftGetProperty(int part, int *value) {
+  static constexpr LibraryVersion kVersion = {kSonames, "cufftGetProperty", {11, 0, 0}, kInvalidValue};
+  return library_property(kVersion, part, value);
 }
 
 #define LENGTHS_1 int nx

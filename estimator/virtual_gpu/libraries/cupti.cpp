@@ -3,7 +3,7 @@
 // What only switches something on or off is success by names/cupti.def; counters and metrics are reported as missing.
 #include <time.h>
 
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -12,6 +12,7 @@ namespace {
 enum : int { kSuccess = 0, kInvalidParameter = 1, kMaxLimitReached = 12, kNotInitialized = 15 };
 // The real library is never asked: that of 13.2 looks for the driver's private tables first, without end where there are none.
 const char *const kNewest[] = {"libcupti.so.13", nullptr};
+constexpr HandleRules kSubscribers = {kCupti, kInvalidParameter, kInvalidParameter, kNotInitialized, kNotInitialized};
 }  // namespace
 
 GPUMEM_EXPORT int cuptiGetVersion(uint32_t *version) {
@@ -26,17 +27,8 @@ GPUMEM_EXPORT int cuptiGetTimestamp(uint64_t *nanoseconds) {
   *nanoseconds = static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
   return kSuccess;
 }
-GPUMEM_EXPORT int cuptiSubscribe(void **subscriber, void *, void *) {
-  if (subscriber == nullptr) return kInvalidParameter;
-  *subscriber = new_handle(kCupti);
-  return *subscriber != nullptr ? kSuccess : kNotInitialized;
-}
-GPUMEM_EXPORT int cuptiUnsubscribe(void *subscriber) {
-  Handle *found = cast(subscriber, kCupti);
-  if (found == nullptr) return kInvalidParameter;
-  delete_handle(found);
-  return kSuccess;
-}
+GPUMEM_EXPORT int cuptiSubscribe(void **subscriber, void *, void *) { return create_object(kSubscribers, subscriber); }
+GPUMEM_EXPORT int cuptiUnsubscribe(void *subscriber) { return destroy_handle(kSubscribers, subscriber); }
 GPUMEM_EXPORT int cuptiActivityGetNextRecord(uint8_t *, size_t, void **) { return kMaxLimitReached; }
 GPUMEM_EXPORT int cuptiActivityGetNumDroppedRecords(void *, uint32_t, size_t *dropped) {
   if (dropped == nullptr) return kInvalidParameter;

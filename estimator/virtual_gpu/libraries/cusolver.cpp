@@ -5,7 +5,7 @@
 // cuSOLVER documents no formulae. Rules, in elements of the matrix: blocked factorizations one panel of 64 columns, as
 // LAPACK's default block size; divide and conquer and Jacobi eigenvalues LAPACK's 1 + 6n + 2n²; singular values LAPACK's
 // 3 min(m,n) + 64 (m+n), Jacobi ones a copy of the matrix and a square more. The estimate says that they are rules.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -16,6 +16,9 @@ enum : int { kSuccess = 0, kNotInitialized = 1, kAllocFailed = 2, kInvalidValue 
 constexpr int64_t kPanel = 64;  // LAPACK's usual block size
 
 const char *const kSonames[] = {"libcusolver.so.12", "libcusolver.so.11", nullptr};
+constexpr LibraryVersion kVersion = {kSonames, "cusolverGetProperty", {11, 0, 0}, kInvalidValue};
+constexpr HandleRules kHandles = {kCusolver, kNotInitialized, kInvalidValue, kNotInitialized, kAllocFailed};
+constexpr HandleRules kObjects = {kCusolverObject, kInvalidValue, kInvalidValue, kNotInitialized, kAllocFailed};
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
@@ -53,88 +56,38 @@ int computed(const void *pointer, int *info, int64_t count) {
   return kSuccess;
 }
 
-int create_object(void **out) {
-  if (out == nullptr) return kInvalidValue;
-  *out = new_handle(kCusolverObject);
-  return *out != nullptr ? kSuccess : kAllocFailed;
-}
-int destroy_object(void *pointer) {
-  Handle *object = cast(pointer, kCusolverObject);
-  if (object == nullptr) return kInvalidValue;
-  delete_handle(object);
-  return kSuccess;
-}
 int accept(const void *object) { return cast(object, kCusolverObject) != nullptr ? kSuccess : kInvalidValue; }
 
 }  // namespace
 
-GPUMEM_EXPORT int cusolverDnCreate(void **handle) {
-  if (handle == nullptr) return kInvalidValue;
-  if (!ready()) return kNotInitialized;
-  if (!use_device(current_device())) return kAllocFailed;
-  *handle = new_handle(kCusolver);
-  return *handle != nullptr ? kSuccess : kAllocFailed;
-}
-GPUMEM_EXPORT int cusolverDnDestroy(void *handle) {
-  Handle *found = cast(handle, kCusolver);
-  if (found == nullptr) return kNotInitialized;
-  delete_handle(found);
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusolverDnSetStream(void *handle, Stream stream) {
-  Handle *found = cast(handle, kCusolver);
-  if (found == nullptr) return kNotInitialized;
-  found->stream = stream;
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusolverDnGetStream(void *handle, Stream *stream) {
-  Handle *found = cast(handle, kCusolver);
-  if (found == nullptr || stream == nullptr) return kNotInitialized;
-  *stream = found->stream;
-  return kSuccess;
-}
-#define MODE(name, index)                                                 \
-  GPUMEM_EXPORT int cusolverDnSet##name(void *handle, int mode) {         \
-    Handle *found = cast(handle, kCusolver);                              \
-    if (found == nullptr) return kNotInitialized;                         \
-    found->number[index] = static_cast<uint64_t>(mode);                   \
-    return kSuccess;                                                      \
-  }                                                                       \
-  GPUMEM_EXPORT int cusolverDnGet##name(const void *handle, int *mode) {  \
-    Handle *found = cast(handle, kCusolver);                              \
-    if (found == nullptr || mode == nullptr) return kNotInitialized;      \
-    *mode = static_cast<int>(found->number[index]);                       \
-    return kSuccess;                                                      \
-  }
+GPUMEM_EXPORT int cusolverDnCreate(void **handle) { return create_handle(kHandles, handle); }
+GPUMEM_EXPORT int cusolverDnDestroy(void *handle) { return destroy_handle(kHandles, handle); }
+GPUMEM_EXPORT int cusolverDnSetStream(void *handle, Stream stream) { return set_stream(kHandles, handle, stream); }
+GPUMEM_EXPORT int cusolverDnGetStream(void *handle, Stream *stream) { return get_stream(kHandles, handle, stream); }
+#define MODE(name, index)                                                                                            \
+  GPUMEM_EXPORT int cusolverDnSet##name(void *handle, int mode) { return set_number(kHandles, handle, index, mode); } \
+  GPUMEM_EXPORT int cusolverDnGet##name(const void *handle, int *mode) { return get_number(kHandles, handle, index, mode); }
 MODE(DeterministicMode, 0)
 MODE(MathMode, 1)
 MODE(EmulationStrategy, 2)
 
-GPUMEM_EXPORT int cusolverGetProperty(int type, int *value) {
-  using Function = int (*)(int, int *);
-  if (value == nullptr || type < 0 || type > 2) return kInvalidValue;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cusolverGetProperty"))) return real(type, value);
-  *value = type == 0 ? 11 : 0;
-  return kSuccess;
-}
+GPUMEM_EXPORT int cusolverGetProperty(int part, int *value) { return library_property(kVersion, part, value); }
 GPUMEM_EXPORT int cusolverGetVersion(int *version) {
-  int part[3] = {};
   if (version == nullptr) return kInvalidValue;
-  for (int i = 0; i < 3; i++) cusolverGetProperty(i, &part[i]);
-  *version = part[0] * 1000 + part[1] * 100 + part[2];  // CUSOLVER_VERSION in cusolver_common.h
+  *version = library_version(kVersion, 1000);  // CUSOLVER_VERSION in cusolver_common.h
   return kSuccess;
 }
 
-GPUMEM_EXPORT int cusolverDnCreateParams(void **out) { return create_object(out); }
-GPUMEM_EXPORT int cusolverDnDestroyParams(void *object) { return destroy_object(object); }
+GPUMEM_EXPORT int cusolverDnCreateParams(void **out) { return create_object(kObjects, out); }
+GPUMEM_EXPORT int cusolverDnDestroyParams(void *object) { return destroy_handle(kObjects, object); }
 GPUMEM_EXPORT int cusolverDnSetAdvOptions(void *object, int, int) { return accept(object); }
-GPUMEM_EXPORT int cusolverDnCreateSyevjInfo(void **out) { return create_object(out); }
-GPUMEM_EXPORT int cusolverDnDestroySyevjInfo(void *object) { return destroy_object(object); }
+GPUMEM_EXPORT int cusolverDnCreateSyevjInfo(void **out) { return create_object(kObjects, out); }
+GPUMEM_EXPORT int cusolverDnDestroySyevjInfo(void *object) { return destroy_handle(kObjects, object); }
 GPUMEM_EXPORT int cusolverDnXsyevjSetTolerance(void *object, double) { return accept(object); }
 GPUMEM_EXPORT int cusolverDnXsyevjSetMaxSweeps(void *object, int) { return accept(object); }
 GPUMEM_EXPORT int cusolverDnXsyevjSetSortEig(void *object, int) { return accept(object); }
-GPUMEM_EXPORT int cusolverDnCreateGesvdjInfo(void **out) { return create_object(out); }
-GPUMEM_EXPORT int cusolverDnDestroyGesvdjInfo(void *object) { return destroy_object(object); }
+GPUMEM_EXPORT int cusolverDnCreateGesvdjInfo(void **out) { return create_object(kObjects, out); }
+GPUMEM_EXPORT int cusolverDnDestroyGesvdjInfo(void *object) { return destroy_handle(kObjects, object); }
 GPUMEM_EXPORT int cusolverDnXgesvdjSetTolerance(void *object, double) { return accept(object); }
 GPUMEM_EXPORT int cusolverDnXgesvdjSetMaxSweeps(void *object, int) { return accept(object); }
 GPUMEM_EXPORT int cusolverDnXgesvdjSetSortEig(void *object, int) { return accept(object); }

@@ -6,7 +6,7 @@
 // matrix's elements, for the time of the call; Rf is told the factors' sizes and keeps them, with their indices, until
 // it is destroyed. Mg: of each device a panel of its columns' blocks, as the dense solvers (cusolver.cpp). The estimate says
 // that these are rules. Functions that end in Host compute on the CPU and are not answered: their names are reported.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -19,19 +19,15 @@ constexpr int64_t kPanel = 256;
 
 void guessed() { note_guess("sparse and multi-GPU linear algebra (cuSOLVER Sp, Rf, Mg): device memory by a rule, not from the library"); }
 
-int create(void **out, HandleKind kind) {
-  if (out == nullptr) return kInvalidValue;
-  if (!ready() || !use_device(current_device())) return kNotInitialized;
-  *out = new_handle(kind);
-  return *out != nullptr ? kSuccess : kAllocFailed;
-}
+constexpr HandleRules rules(HandleKind kind) { return {kind, kNotInitialized, kInvalidValue, kNotInitialized, kAllocFailed}; }
+constexpr HandleRules kSpHandles = rules(kCusolverSp), kSpInfos = rules(kCusolverSpInfo), kRfHandles = rules(kCusolverRf),
+                      kMgHandles = rules(kCusolverMg), kMgObjects = rules(kCusolverMgObject);
 
-int destroy(void *pointer, HandleKind kind) {
-  Handle *handle = cast(pointer, kind);
-  if (handle == nullptr) return kNotInitialized;
-  if (handle->data != nullptr) free_device_memory(handle->data);
-  delete_handle(handle);
-  return kSuccess;
+// With the factors that it keeps on the device.
+int destroy(const HandleRules &of, void *pointer) {
+  Handle *handle = cast(pointer, of.kind);
+  if (handle != nullptr && handle->data != nullptr) free_device_memory(handle->data);
+  return destroy_handle(of, pointer);
 }
 
 // --- Sp ---
@@ -106,20 +102,10 @@ int mg_work(void *pointer, int *info) {
 
 }  // namespace
 
-GPUMEM_EXPORT int cusolverSpCreate(void **out) { return create(out, kCusolverSp); }
-GPUMEM_EXPORT int cusolverSpDestroy(void *handle) { return destroy(handle, kCusolverSp); }
-GPUMEM_EXPORT int cusolverSpSetStream(void *pointer, Stream stream) {
-  Handle *handle = cast(pointer, kCusolverSp);
-  if (handle == nullptr) return kNotInitialized;
-  handle->stream = stream;
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusolverSpGetStream(void *pointer, Stream *stream) {
-  const Handle *handle = cast(pointer, kCusolverSp);
-  if (handle == nullptr || stream == nullptr) return kNotInitialized;
-  *stream = handle->stream;
-  return kSuccess;
-}
+GPUMEM_EXPORT int cusolverSpCreate(void **out) { return create_handle(kSpHandles, out); }
+GPUMEM_EXPORT int cusolverSpDestroy(void *handle) { return destroy_handle(kSpHandles, handle); }
+GPUMEM_EXPORT int cusolverSpSetStream(void *handle, Stream stream) { return set_stream(kSpHandles, handle, stream); }
+GPUMEM_EXPORT int cusolverSpGetStream(void *handle, Stream *stream) { return get_stream(kSpHandles, handle, stream); }
 
 // The tolerance is of the matrix's real type, by value.
 #define SP_SOLVE(letter, real, bytes, which)                                                                                              \
@@ -151,14 +137,14 @@ SP_TYPE(S, float, 4)
 SP_TYPE(D, double, 8)
 SP_TYPE(C, float, 8)
 SP_TYPE(Z, double, 16)
-GPUMEM_EXPORT int cusolverSpCreateCsrqrInfo(void **out) { return create(out, kCusolverSpInfo); }
-GPUMEM_EXPORT int cusolverSpDestroyCsrqrInfo(void *info) { return destroy(info, kCusolverSpInfo); }
+GPUMEM_EXPORT int cusolverSpCreateCsrqrInfo(void **out) { return create_handle(kSpInfos, out); }
+GPUMEM_EXPORT int cusolverSpDestroyCsrqrInfo(void *info) { return destroy_handle(kSpInfos, info); }
 GPUMEM_EXPORT int cusolverSpXcsrqrAnalysisBatched(void *handle, int, int, int, const void *, const int *, const int *, void *info) {
   return cast(handle, kCusolverSp) != nullptr && cast(info, kCusolverSpInfo) != nullptr ? kSuccess : kNotInitialized;
 }
 
-GPUMEM_EXPORT int cusolverRfCreate(void **out) { return create(out, kCusolverRf); }
-GPUMEM_EXPORT int cusolverRfDestroy(void *handle) { return destroy(handle, kCusolverRf); }
+GPUMEM_EXPORT int cusolverRfCreate(void **out) { return create_handle(kRfHandles, out); }
+GPUMEM_EXPORT int cusolverRfDestroy(void *handle) { return destroy(kRfHandles, handle); }
 GPUMEM_EXPORT int cusolverRfSetMatrixFormat(void *handle, int format, int diagonal) { return set_two(handle, kFormat, format, kDiagonal, diagonal); }
 GPUMEM_EXPORT int cusolverRfGetMatrixFormat(void *handle, int *format, int *diagonal) { return get_two(handle, kFormat, format, kDiagonal, diagonal); }
 GPUMEM_EXPORT int cusolverRfSetAlgs(void *handle, int factorization, int solve) { return set_two(handle, kFactorization, factorization, kSolve, solve); }
@@ -200,8 +186,8 @@ GPUMEM_EXPORT int cusolverRfBatchRefactor(void *handle) { return work(handle); }
 GPUMEM_EXPORT int cusolverRfBatchSolve(void *handle, int *, int *, int, double *, int, double **, int) { return work(handle); }
 GPUMEM_EXPORT int cusolverRfBatchZeroPivot(void *handle, int *) { return work(handle); }  // success: no pivot was zero
 
-GPUMEM_EXPORT int cusolverMgCreate(void **out) { return create(out, kCusolverMg); }
-GPUMEM_EXPORT int cusolverMgDestroy(void *handle) { return destroy(handle, kCusolverMg); }
+GPUMEM_EXPORT int cusolverMgCreate(void **out) { return create_handle(kMgHandles, out); }
+GPUMEM_EXPORT int cusolverMgDestroy(void *handle) { return destroy_handle(kMgHandles, handle); }
 GPUMEM_EXPORT int cusolverMgDeviceSelect(void *handle, int count, int *devices) {
   if (cast(handle, kCusolverMg) == nullptr) return kNotInitialized;
   if (count < 1 || devices == nullptr) return kInvalidValue;
@@ -212,13 +198,13 @@ GPUMEM_EXPORT int cusolverMgDeviceSelect(void *handle, int count, int *devices) 
   return kSuccess;
 }
 GPUMEM_EXPORT int cusolverMgCreateDeviceGrid(void **grid, int32_t rows, int32_t columns, const int32_t *devices, int) {
-  return rows == 1 && columns > 0 && devices != nullptr ? create(grid, kCusolverMgObject) : static_cast<int>(kInvalidValue);
+  return rows == 1 && columns > 0 && devices != nullptr ? create_object(kMgObjects, grid) : static_cast<int>(kInvalidValue);
 }
-GPUMEM_EXPORT int cusolverMgDestroyGrid(void *grid) { return destroy(grid, kCusolverMgObject); }
+GPUMEM_EXPORT int cusolverMgDestroyGrid(void *grid) { return destroy_handle(kMgObjects, grid); }
 GPUMEM_EXPORT int cusolverMgCreateMatrixDesc(void **matrix, int64_t rows, int64_t columns, int64_t, int64_t, int, const void *grid) {
-  return rows > 0 && columns > 0 && cast(grid, kCusolverMgObject) != nullptr ? create(matrix, kCusolverMgObject) : static_cast<int>(kInvalidValue);
+  return rows > 0 && columns > 0 && cast(grid, kCusolverMgObject) != nullptr ? create_object(kMgObjects, matrix) : static_cast<int>(kInvalidValue);
 }
-GPUMEM_EXPORT int cusolverMgDestroyMatrixDesc(void *matrix) { return destroy(matrix, kCusolverMgObject); }
+GPUMEM_EXPORT int cusolverMgDestroyMatrixDesc(void *matrix) { return destroy_handle(kMgObjects, matrix); }
 GPUMEM_EXPORT int cusolverMgSyevd_bufferSize(void *handle, int, int, int n, void **, int, int, void *, void *, int, int, int64_t *lwork) {
   return mg_size(handle, n, lwork);
 }

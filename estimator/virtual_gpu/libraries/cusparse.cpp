@@ -6,7 +6,7 @@
 // cuSPARSE documents no formulae. Rule: one 4-byte entry for each row and each stored element of the sparse operand,
 // which is what its load-balanced algorithms partition. The product of two sparse matrices is expected to have
 // nnz(A) × nnz(B) ÷ columns(A) products (elements spread evenly), each taking a value and an index. The estimate says so.
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 #include <string.h>
 
@@ -19,6 +19,9 @@ enum : int { kSuccess = 0, kNotInitialized = 1, kAllocFailed = 2, kInvalidValue 
 enum Format : int { kCsr = 1, kCsc = 2, kCoo = 3, kBsr = 6, kDense = 100, kDenseVector, kSparseVector, kLegacy, kWork };
 
 const char *const kSonames[] = {"libcusparse.so.12", "libcusparse.so.11", nullptr};
+constexpr LibraryVersion kVersion = {kSonames, "cusparseGetProperty", {12, 0, 0}, kInvalidValue};
+constexpr HandleRules kHandles = {kCusparse, kNotInitialized, kInvalidValue, kNotInitialized, kAllocFailed};
+enum Number { kPointerMode };
 constexpr uint32_t kLiving = 0x63537061;
 
 // Every object but the handle: matrices, vectors, old-style descriptors and work descriptors.
@@ -113,55 +116,16 @@ int64_t expected_products(const Object &a, const Object &b) {
 
 }  // namespace
 
-GPUMEM_EXPORT int cusparseCreate(void **handle) {
-  if (handle == nullptr) return kInvalidValue;
-  if (!ready()) return kNotInitialized;
-  if (!use_device(current_device())) return kAllocFailed;
-  *handle = new_handle(kCusparse);
-  return *handle != nullptr ? kSuccess : kAllocFailed;
-}
-GPUMEM_EXPORT int cusparseDestroy(void *handle) {
-  Handle *found = cast(handle, kCusparse);
-  if (found == nullptr) return kNotInitialized;
-  delete_handle(found);
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusparseSetStream(void *handle, Stream stream) {
-  Handle *found = cast(handle, kCusparse);
-  if (found == nullptr) return kNotInitialized;
-  found->stream = stream;
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusparseGetStream(void *handle, Stream *stream) {
-  Handle *found = cast(handle, kCusparse);
-  if (found == nullptr || stream == nullptr) return kNotInitialized;
-  *stream = found->stream;
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusparseSetPointerMode(void *handle, int mode) {
-  Handle *found = cast(handle, kCusparse);
-  if (found == nullptr) return kNotInitialized;
-  found->number[0] = static_cast<uint64_t>(mode);
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusparseGetPointerMode(void *handle, int *mode) {
-  Handle *found = cast(handle, kCusparse);
-  if (found == nullptr || mode == nullptr) return kNotInitialized;
-  *mode = static_cast<int>(found->number[0]);
-  return kSuccess;
-}
-GPUMEM_EXPORT int cusparseGetProperty(int type, int *value) {
-  using Function = int (*)(int, int *);
-  if (value == nullptr || type < 0 || type > 2) return kInvalidValue;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cusparseGetProperty"))) return real(type, value);
-  *value = type == 0 ? 12 : 0;
-  return kSuccess;
-}
+GPUMEM_EXPORT int cusparseCreate(void **handle) { return create_handle(kHandles, handle); }
+GPUMEM_EXPORT int cusparseDestroy(void *handle) { return destroy_handle(kHandles, handle); }
+GPUMEM_EXPORT int cusparseSetStream(void *handle, Stream stream) { return set_stream(kHandles, handle, stream); }
+GPUMEM_EXPORT int cusparseGetStream(void *handle, Stream *stream) { return get_stream(kHandles, handle, stream); }
+GPUMEM_EXPORT int cusparseSetPointerMode(void *handle, int mode) { return set_number(kHandles, handle, kPointerMode, mode); }
+GPUMEM_EXPORT int cusparseGetPointerMode(void *handle, int *mode) { return get_number(kHandles, handle, kPointerMode, mode); }
+GPUMEM_EXPORT int cusparseGetProperty(int part, int *value) { return library_property(kVersion, part, value); }
 GPUMEM_EXPORT int cusparseGetVersion(void *, int *version) {
-  int part[3] = {};
   if (version == nullptr) return kInvalidValue;
-  for (int i = 0; i < 3; i++) cusparseGetProperty(i, &part[i]);
-  *version = part[0] * 1000 + part[1] * 100 + part[2];  // CUSPARSE_VERSION in cusparse.h
+  *version = library_version(kVersion, 1000);  // CUSPARSE_VERSION in cusparse.h
   return kSuccess;
 }
 GPUMEM_EXPORT const char *cusparseGetErrorName(int status) {

@@ -11,7 +11,7 @@
 // splits nothing). The estimate says so.
 #include <string.h>
 
-#include "estimator/virtual_gpu/libraries/library.h"
+#include "estimator/virtual_gpu/libraries/handles.h"
 
 using namespace gpumem::virtual_gpu;
 using namespace gpumem::virtual_gpu::libraries;
@@ -101,6 +101,8 @@ int describe(const void *handle, void *pointer, int64_t rows, int64_t columns, i
   return kSuccess;
 }
 
+constexpr LibraryVersion kVersion = {kSonames, "cusparseLtGetProperty", {0, 6, 0}, kInvalidValue};
+
 }  // namespace
 
 GPUMEM_EXPORT int cusparseLtInit(void *handle) {
@@ -116,22 +118,12 @@ GPUMEM_EXPORT int cusparseLtInit(void *handle) {
 GPUMEM_EXPORT int cusparseLtDestroy(const void *handle) { return destroy(handle, kHandle); }
 
 GPUMEM_EXPORT int cusparseLtGetVersion(const void *handle, int *version) {
-  using Function = int (*)(int, int *);
   if (living(handle, kHandle) == nullptr) return kNotInitialized;
   if (version == nullptr) return kInvalidValue;
-  int parts[3] = {0, 6, 0};
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cusparseLtGetProperty")))
-    for (int part = 0; part < 3; part++) real(part, &parts[part]);
-  *version = parts[0] * 1000 + parts[1] * 100 + parts[2];  // CUSPARSELT_VERSION
+  *version = library_version(kVersion, 1000);  // CUSPARSELT_VERSION
   return kSuccess;
 }
-GPUMEM_EXPORT int cusparseLtGetProperty(int type, int *value) {
-  using Function = int (*)(int, int *);
-  if (value == nullptr || type < 0 || type > 2) return kInvalidValue;
-  if (auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cusparseLtGetProperty"))) return real(type, value);
-  *value = type == 1 ? 6 : 0;
-  return kSuccess;
-}
+GPUMEM_EXPORT int cusparseLtGetProperty(int part, int *value) { return library_property(kVersion, part, value); }
 GPUMEM_EXPORT const char *cusparseLtGetErrorName(int status) {
   using Function = const char *(*)(int);
   auto real = reinterpret_cast<Function>(loaded_function(kSonames, "cusparseLtGetErrorName"));

@@ -27,6 +27,8 @@ virtual_gpu_library_sources = \
 	libraries/cusolver_more.cpp \
 	libraries/cusparse.cpp \
 	libraries/cusparselt.cpp \
+	libraries/handles.cpp \
+	libraries/handles.h \
 	libraries/library.cpp \
 	libraries/library.h \
 	libraries/missing.cpp \
