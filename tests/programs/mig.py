@@ -36,5 +36,5 @@ layer(torch.randn(8, 3, 64, 64, device="cuda")).sum().backward()
 try:
     torch.empty(5000 * MIB, dtype=torch.uint8, device="cuda")
     raise AssertionError("an instance of 4864 MiB gave 5000 MiB")
-except torch.OutOfMemoryError:
+except torch.cuda.OutOfMemoryError:
     print("ok: a MIG instance is a GPU of its own size")
