@@ -58,7 +58,29 @@ std::mutex& mappings_mutex() {
   return *mutex;
 }
 
+// Pages that are read through a mapping are there to stay where files are kept in memory (a sandbox's), holes or not; those of
+// /dev/zero, mapped privately, are the kernel's one page of zeros. What reads whole files: torch.save's checksum before PyTorch 2.6.
+void map_holes_as_zeros(char* address, off_t size, int file) {
+  constexpr off_t kLeast = 1 << 20, kPage = 4096;
+  const int zeros = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  if (zeros < 0) return;
+  for (off_t data = 0; data < size;) {
+    off_t hole = ::lseek(file, data, SEEK_HOLE);
+    if (hole < 0 || hole >= size) break;
+    data = ::lseek(file, hole, SEEK_DATA);
+    if (data < 0 && errno != ENXIO) break;
+    if (data < 0 || data > size) data = size;
+    hole = (hole + kPage - 1) & ~(kPage - 1);
+    const off_t end = data & ~(kPage - 1);
+    if (end - hole < kLeast) continue;
+    const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+    if (::mmap(address + hole, end - hole, PROT_READ | PROT_WRITE, flags, zeros, 0) == MAP_FAILED) break;
+  }
+  ::close(zeros);
+}
+
 void note_mapping(const void* address, size_t size, int file) {
+  map_holes_as_zeros(static_cast<char*>(const_cast<void*>(address)), static_cast<off_t>(size), file);
   std::lock_guard<std::mutex> hold(mappings_mutex());
   Mapping& slot = mappings[mappings_made++ % kMappings];
   if (slot.size) ::close(slot.file);

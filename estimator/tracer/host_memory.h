@@ -13,7 +13,8 @@ bool make_zero(const at::Tensor& t);
 // Whether these bytes are a private mapping of a file (safetensors, torch.load(mmap=True), numpy.memmap).
 bool is_file_mapped(const c10::DataPtr& storage, const void* address);
 
-// A private mapping of a file has been made, `file` open for reading it from its start: owned by the callee.
+// A private, writable mapping of a file has been made, `file` open for reading it from its start: owned by the callee. Its large
+// holes are mapped anew, so that reading them costs no memory.
 void note_mapping(const void* address, size_t size, int file);
 
 // Writes bytes at a file's position and moves it past them; pages that nobody has touched become
