@@ -62,14 +62,22 @@ def base_environment(version, options):
     if installed_version(path, "torch") == version:
         return path, False
     shutil.rmtree(path, ignore_errors=True)
-    subprocess.run(["/usr/bin/python3", "-m", "venv", path], check=True)
-    install(path, ["torch==" + version, *VERSIONS[version]["packages"]])
+    try:
+        subprocess.run(["/usr/bin/python3", "-m", "venv", path], check=True)
+        install(path, ["torch==" + version, *VERSIONS[version]["packages"]])
+    except BaseException:  # half of it would take gigabytes
+        shutil.rmtree(path, ignore_errors=True)
+        raise
     return path, True
+
+
+def layer_path(version, options):
+    return os.path.join(options.state, "venv", "programs-" + version)
 
 
 def layered(version, base, options):
     """An environment on top of `base`, with what programs need and nobody else wants in it."""
-    path = os.path.join(options.state, "venv", "programs-" + version)
+    path = layer_path(version, options)
     ready = os.path.join(path, "ready")
     wanted = VERSIONS[version]["layer"] + LAYER
     if os.path.exists(ready) and open(ready, encoding="utf-8").read().split() == [base, *wanted]:
@@ -95,30 +103,38 @@ def run_programs(python, options, results_path):
         return None
 
 
+def conformance(python, options):
+    """The allocator's model against this PyTorch's, in a few words for the table."""
+    prefix = os.path.dirname(os.path.dirname(os.path.abspath(options.gpumem)))
+    done = subprocess.run([CONFORMANCE, python, prefix, "--events", str(options.events)], stdout=subprocess.PIPE, text=True, check=False)
+    sys.stderr.write(done.stdout)
+    said = re.search(r"(\d+) events in .* s, 0 differences", done.stdout)
+    return f"same, {int(said.group(1)) / 1e6:.1f} million events" if done.returncode == 0 and said else "FAIL"
+
+
 def check(version, options):
     start = time.monotonic()
     say(f"== PyTorch {version}")
+    answer = {"version": version}
+    base, made = "", False
     try:
         base, made = base_environment(version, options)
-        layer = layered(version, base, options)
+        python = layered(version, base, options) + "/bin/python"
+        answer["programs"] = run_programs(python, options, os.path.join(options.state, f"programs-{version}.json"))
+        if not answer["programs"]:
+            answer["error"] = "the programs did not run"
+        if options.events and not options.programs and not options.quick:
+            answer["conformance"] = conformance(python, options)
     except (subprocess.CalledProcessError, OSError) as error:
         say(f"PyTorch {version} cannot be installed: {error}")
-        return {"version": version, "error": "not installed"}
-    python = layer + "/bin/python"
-    answer = {"version": version, "programs": run_programs(python, options, os.path.join(options.state, f"programs-{version}.json"))}
-    if not answer["programs"]:
-        answer["error"] = "the programs did not run"
-    if options.events and not options.programs and not options.quick:
-        prefix = os.path.dirname(os.path.dirname(os.path.abspath(options.gpumem)))
-        done = subprocess.run([CONFORMANCE, python, prefix, "--events", str(options.events)], stdout=subprocess.PIPE, text=True, check=False)
-        sys.stderr.write(done.stdout)
-        said = re.search(r"(\d+) events in .* s, 0 differences", done.stdout)
-        answer["conformance"] = f"same, {int(said.group(1)):,} events" if done.returncode == 0 and said else "FAIL"
-    if not options.keep:
-        shutil.rmtree(layer, ignore_errors=True)
-        if made:
-            shutil.rmtree(base, ignore_errors=True)
+        answer["error"] = "not installed"
+    finally:
+        if not options.keep:
+            shutil.rmtree(layer_path(version, options), ignore_errors=True)
+            if made:
+                shutil.rmtree(base, ignore_errors=True)
     answer["wall_s"] = time.monotonic() - start
+    say(f"== PyTorch {version}: {answer['wall_s'] / 60:.0f} min")
     return answer
 
 
@@ -135,12 +151,15 @@ def cudnn_of(answer):
 
 def table(answers):
     heads = ["program"] + [answer["version"] for answer in answers]
-    rows = [["CUDA"], ["cuDNN that planned"]]
+    rows = [["CUDA"], ["cuDNN that planned"], ["programs that end as they should"], ["not in this version, or without its framework (-)"]]
     names = {}
     for answer in answers:
         programs = answer.get("programs") or {"results": [], "about": {}}
         rows[0].append(programs["about"].get("cuda") or "?")
         rows[1].append(cudnn_of(answer))
+        ran = [result["result"] for result in programs["results"] if result["result"] != "-"]
+        rows[2].append(f"{ran.count('ok')} of {len(ran)}")
+        rows[3].append(str(len(programs["results"]) - len(ran)))
         for result in programs["results"]:
             names.setdefault(result["name"], result.get("what", ""))
     for name in sorted(names):
@@ -162,15 +181,17 @@ def main():
     parser.add_argument("--version", action="append", dest="versions", choices=list(VERSIONS), help="only this one; may be repeated")
     parser.add_argument("--keep", action="store_true", help="keep what was installed")
     parser.add_argument("--quick", action="store_true", help="only the programs of CI")
-    parser.add_argument("--events", type=int, default=500000, help="of the allocator's conformance, in each version; 0: leave it out")
+    parser.add_argument("--events", type=int, default=10_000_000, help="of the allocator's conformance, in each version; 0: leave it out")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, help="programs at once")
     parser.add_argument("--json", help="write everything to this file")
     parser.add_argument("programs", nargs="*", help="only these programs")
     options = parser.parse_args()
-    answers = [check(version, options) for version in options.versions or VERSIONS]
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(answers, file, indent=1)
+    answers = []
+    for version in options.versions or VERSIONS:
+        answers.append(check(version, options))
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(answers, file, indent=1)
     print(table(answers))
     failed = [f"PyTorch {answer['version']}: {answer['error']}" for answer in answers if "error" in answer]
     for answer in answers:
