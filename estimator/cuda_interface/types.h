@@ -99,6 +99,20 @@ struct MemoryPoolProperties {
   unsigned char reserved[64];
 };
 
+struct MemoryNodeParameters {
+  MemoryPoolProperties poolProps;
+  const void *accessDescs;
+  size_t accessDescCount, bytesize;
+  void *dptr;
+};
+
+struct ConditionalNodeParameters {
+  unsigned long long handle;
+  int type;
+  unsigned size;
+  void **phGraph_out;
+};
+
 struct LaunchConfiguration {
   Dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -136,6 +150,18 @@ struct Copy3D {
   PitchedPointer dstPtr;
   Extent extent;
   int kind;
+};
+
+struct PeerCopy3D {
+  void *srcArray;
+  Position srcPos;
+  PitchedPointer srcPtr;
+  int srcDevice;
+  void *dstArray;
+  Position dstPos;
+  PitchedPointer dstPtr;
+  int dstDevice;
+  Extent extent;
 };
 
 struct DriverCopy2D {

@@ -15,6 +15,13 @@ namespace {
 constexpr size_t kRowUnit = 512;
 constexpr size_t kLargestSide = size_t{1} << 20;  // no device has sides beyond 131072; keeps products from overflowing
 
+constexpr unsigned kMostLevels = 21;  // of kLargestSide
+
+struct Mipmapped {
+  uint32_t kind, levels;
+  Array **level;
+};
+
 struct Texture {
   uint32_t kind, surface;
   char resource[64];
@@ -69,6 +76,60 @@ Error free_array(void *handle) {
   return cuda::kSuccess;
 }
 
+Error make_mipmapped(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned levels, unsigned flags,
+                     void **mipmapped) {
+  size_t longest = width > height ? width : height;
+  if (depth > longest) longest = depth;
+  unsigned most = 1;
+  for (; longest > 1 && most < kMostLevels; longest /= 2) ++most;
+  const unsigned count = levels == 0 || levels > most ? most : levels;
+  Mipmapped *made = make<Mipmapped>(kMipmappedObject);
+  if (made == nullptr) return cuda::kOperatingSystem;
+  made->level = static_cast<Array **>(allocate_zeroed(count * sizeof(Array *)));
+  Error error = made->level != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
+  const auto half = [](size_t side) { return side > 1 ? side / 2 : side; };
+  for (; error == cuda::kSuccess && made->levels < count; width = half(width), height = half(height), depth = half(depth)) {
+    error = make_array(device, channels, width, height, depth, flags, &made->level[made->levels]);
+    if (error == cuda::kSuccess) ++made->levels;
+  }
+  if (error != cuda::kSuccess) {
+    free_mipmapped(made);
+    return error;
+  }
+  *mipmapped = made;
+  return cuda::kSuccess;
+}
+
+Error mipmapped_level(const void *handle, unsigned level, void **array) {
+  const Mipmapped *mipmapped = find<Mipmapped>(handle, kMipmappedObject);
+  if (mipmapped == nullptr) return cuda::kInvalidHandle;
+  if (array == nullptr || level >= mipmapped->levels) return cuda::kInvalidValue;
+  *array = mipmapped->level[level];
+  return cuda::kSuccess;
+}
+
+Error free_mipmapped(void *handle) {
+  Mipmapped *mipmapped = find<Mipmapped>(handle, kMipmappedObject);
+  if (mipmapped == nullptr) return cuda::kInvalidHandle;
+  for (uint32_t level = 0; level < mipmapped->levels; ++level) free_array(mipmapped->level[level]);
+  release_zeroed(mipmapped->level);
+  delete_object(mipmapped);
+  return cuda::kSuccess;
+}
+
+Error array_requirements(const void *handle, ArrayRequirements *requirements) {
+  const Array *array = find_array(handle);
+  const Mipmapped *mipmapped = find<Mipmapped>(handle, kMipmappedObject);
+  if (array == nullptr && mipmapped == nullptr) return cuda::kInvalidHandle;
+  if (requirements == nullptr) return cuda::kInvalidValue;
+  const auto bytes = [](const Array &of) { return of.pitch * at_least_one(of.height) * at_least_one(of.depth); };
+  *requirements = {};
+  requirements->alignment = kRowUnit;
+  if (array != nullptr) requirements->bytes = bytes(*array);
+  for (uint32_t level = 0; mipmapped != nullptr && level < mipmapped->levels; ++level) requirements->bytes += bytes(*mipmapped->level[level]);
+  return cuda::kSuccess;
+}
+
 bool array_box(const Array *array, const cuda::Position &at, bool elements, Box *box) {
   if (array == nullptr) return false;
   const size_t element = array->element_bytes;
@@ -104,9 +165,10 @@ Error make_texture(unsigned long long *texture, const void *resource, unsigned s
   void *array;
   memcpy(&type, resource, sizeof(type));
   memcpy(&array, static_cast<const char *>(resource) + 8, sizeof(array));
-  constexpr int kOfArray = 0, kLastType = 3;  // cudaResourceType
+  constexpr int kOfArray = 0, kOfMipmapped = 1, kLastType = 3;  // cudaResourceType
   if (type < 0 || type > kLastType || (surface && type != kOfArray)) return cuda::kInvalidValue;
   if (type == kOfArray && find_array(array) == nullptr) return cuda::kInvalidHandle;
+  if (type == kOfMipmapped && find_object(array, kMipmappedObject) == nullptr) return cuda::kInvalidHandle;
   Texture *made = make<Texture>(kTextureObject);
   if (made == nullptr) return cuda::kOperatingSystem;
   made->surface = surface;

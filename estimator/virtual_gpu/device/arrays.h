@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA arrays, textures and surfaces, and copies of boxes between them and linear memory. Part of libgpumem_vgpu.so.
 // An array is linear device memory in rows of 512-byte multiples (the real layout is opaque; its size is of this order) and is
-// charged as such. Textures and surfaces are handles: only kernels would read through them. Mipmapped arrays are missing.
+// charged as such; a mipmapped array is one array a level. Textures and surfaces are handles: only kernels would read through them.
 #pragma once
 
 #include "estimator/virtual_gpu/device/memory.h"
@@ -24,6 +24,18 @@ struct Array {
 Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array);
 Array *find_array(const void *handle);
 Error free_array(void *handle);
+
+// Halved from level to level, down to 1; `levels` 0 and what is too many become as many as there are.
+Error make_mipmapped(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned levels, unsigned flags,
+                     void **mipmapped);
+Error mipmapped_level(const void *mipmapped, unsigned level, void **array);
+Error free_mipmapped(void *mipmapped);
+// cudaArrayMemoryRequirements: what an array or all levels of a mipmapped one take.
+struct ArrayRequirements {
+  size_t bytes, alignment;
+  unsigned reserved[4];
+};
+Error array_requirements(const void *array_or_mipmapped, ArrayRequirements *requirements);
 
 // A place in linear memory or in an array, from which a box of bytes is copied. Offsets: x in bytes, y in rows, z in slices.
 struct Box {

@@ -17,7 +17,7 @@ enum ObjectKind : uint32_t {
   kFreeObject = 0,
   kStreamObject = 0x100, kEventObject, kGraphObject, kGraphExecObject, kGraphNodeObject,
   kPoolObject, kContextObject, kModuleObject, kFunctionObject, kLinkObject, kPhysicalObject, kUserObject,
-  kArrayObject, kTextureObject,
+  kArrayObject, kTextureObject, kMipmappedObject, kGreenObject, kResourceObject,
 };
 
 // A zeroed slot whose first word is the kind; nullptr when the host has no memory.

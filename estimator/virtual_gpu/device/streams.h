@@ -27,9 +27,12 @@ constexpr uint64_t kMostQueued = 1024;    // launches that wait before one block
 constexpr uint32_t kMostQuestions = 100;  // unanswered in a row, after which the host is believed to wait
 constexpr uint64_t kLaunchNs = 4000;  // typical launch-bound kernel time; only plausibility hangs on it
 
+struct GraphNode;  // graphs.h
+
 struct Graph {
   uint32_t kind;
   uint32_t nodes;
+  GraphNode *known;       // those of which more is known than their number
   uint64_t id;
   uint64_t open_capture;  // id of the capture that fills it; 0: none
   uint32_t invalid;       // something not allowed was done meanwhile: the capture will end with an error
@@ -63,6 +66,7 @@ struct Event {
 struct GraphExec {
   uint32_t kind;
   uint32_t nodes;
+  GraphNode *memory_nodes;  // graphs.h, Note [Memory of graphs]
 };
 
 // The stream's object; nullptr for the default streams and for what is no stream (is_stream tells them apart).
@@ -103,7 +107,7 @@ int capture_status(Stream stream);
 void queue_work(Stream stream);
 Error launch_graph(GraphExec *graph, Stream stream);
 Graph *new_graph();
-// Nodes have no identity of their own: their handles only number them.
+// The handle of a captured node, which has no identity of its own: a number.
 inline void *graph_node(const Graph *graph, uint32_t number) { return reinterpret_cast<void *>((graph->id << 24) + number + 16); }
 
 }  // namespace gpumem::virtual_gpu

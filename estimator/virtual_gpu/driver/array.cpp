@@ -117,6 +117,18 @@ GPUMEM_EXPORT int cuArrayGetDescriptor_v2(Descriptor *wanted, void *handle) {
 }
 GPUMEM_EXPORT int cuArrayDestroy(void *array) { return free_array(array); }
 
+GPUMEM_EXPORT int cuMipmappedArrayCreate(void **mipmapped, const Descriptor3D *wanted, unsigned levels) {
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return error;
+  Channels channels;
+  if (mipmapped == nullptr || wanted == nullptr || !channels_of(wanted->format, wanted->channels, &channels)) return cuda::kInvalidValue;
+  return make_mipmapped(thread_state.device, channels, wanted->width, wanted->height, wanted->depth, levels, wanted->flags, mipmapped);
+}
+GPUMEM_EXPORT int cuMipmappedArrayGetLevel(void **array, const void *mipmapped, unsigned level) { return mipmapped_level(mipmapped, level, array); }
+GPUMEM_EXPORT int cuMipmappedArrayDestroy(void *mipmapped) { return free_mipmapped(mipmapped); }
+GPUMEM_EXPORT int cuArrayGetMemoryRequirements(ArrayRequirements *out, const void *array, int) { return array_requirements(array, out); }
+GPUMEM_EXPORT int cuMipmappedArrayGetMemoryRequirements(ArrayRequirements *out, const void *array, int) { return array_requirements(array, out); }
+
 GPUMEM_EXPORT int cuMemcpy3D_v2(const Copy *parameters) { return copy(parameters, nullptr); }
 DRIVER_ALIAS(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2);
 GPUMEM_EXPORT int cuMemcpy3DAsync_v2(const Copy *parameters, Stream stream) { return copy(parameters, stream); }
@@ -128,9 +140,17 @@ GPUMEM_EXPORT int cuMemcpyAtoHAsync_v2(void *to, void *array, size_t offset, siz
 GPUMEM_EXPORT int cuMemcpyDtoA_v2(void *array, size_t offset, uint64_t from, size_t bytes) { return copy_row(array, offset, pointer_of(from), bytes, true, nullptr); }
 GPUMEM_EXPORT int cuMemcpyAtoD_v2(uint64_t to, void *array, size_t offset, size_t bytes) { return copy_row(array, offset, pointer_of(to), bytes, false, nullptr); }
 
+GPUMEM_EXPORT int cuMemcpyAtoA_v2(void *to, size_t to_offset, void *from, size_t offset, size_t bytes) {
+  Box target, source;
+  if (!array_box(find_array(to), {to_offset, 0, 0}, false, &target) || !array_box(find_array(from), {offset, 0, 0}, false, &source)) return cuda::kInvalidValue;
+  return copy_box(target, source, bytes, 1, 1, nullptr);
+}
+
 GPUMEM_EXPORT int cuTexObjectCreate(unsigned long long *texture, const void *resource, const void *how, const void *) {
   return how == nullptr ? cuda::kInvalidValue : make_texture(texture, resource, 0);
 }
 GPUMEM_EXPORT int cuTexObjectDestroy(unsigned long long texture) { return delete_texture(texture, 0); }
 GPUMEM_EXPORT int cuSurfObjectCreate(unsigned long long *surface, const void *resource) { return make_texture(surface, resource, 1); }
 GPUMEM_EXPORT int cuSurfObjectDestroy(unsigned long long surface) { return delete_texture(surface, 1); }
+GPUMEM_EXPORT int cuTexObjectGetResourceDesc(void *resource, unsigned long long texture) { return texture_resource(resource, texture, 0); }
+GPUMEM_EXPORT int cuSurfObjectGetResourceDesc(void *resource, unsigned long long surface) { return texture_resource(resource, surface, 1); }

@@ -203,25 +203,6 @@ GPUMEM_EXPORT int cuMemcpy2D_v2(const cuda::DriverCopy2D *parameters) { return c
 GPUMEM_EXPORT int cuMemcpy2DUnaligned_v2(const cuda::DriverCopy2D *parameters) { return copy_2d(parameters, nullptr); }
 GPUMEM_EXPORT int cuMemcpy2DAsync_v2(const cuda::DriverCopy2D *parameters, Stream stream) { return copy_2d(parameters, stream); }
 
-static int fill(DevicePointer to, uint32_t value, int element_bytes, size_t count, Stream stream) {
-  const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return error;
-  if (count == 0) return cuda::kSuccess;
-  size_t bytes;
-  if (__builtin_mul_overflow(count, static_cast<size_t>(element_bytes), &bytes) || to % static_cast<unsigned>(element_bytes) != 0) return cuda::kInvalidValue;
-  const Error access = check_access(address(to), bytes, true);
-  if (access != cuda::kSuccess) return access;
-  queue_work(stream);
-  if (!is_capturing(stream)) fill_pattern(address(to), value, element_bytes, count);
-  return cuda::kSuccess;
-}
-GPUMEM_EXPORT int cuMemsetD8_v2(DevicePointer to, unsigned char value, size_t n) { return fill(to, value, 1, n, nullptr); }
-GPUMEM_EXPORT int cuMemsetD16_v2(DevicePointer to, unsigned short value, size_t n) { return fill(to, value, 2, n, nullptr); }
-GPUMEM_EXPORT int cuMemsetD32_v2(DevicePointer to, unsigned value, size_t n) { return fill(to, value, 4, n, nullptr); }
-GPUMEM_EXPORT int cuMemsetD8Async(DevicePointer to, unsigned char value, size_t n, Stream s) { return fill(to, value, 1, n, s); }
-GPUMEM_EXPORT int cuMemsetD16Async(DevicePointer to, unsigned short value, size_t n, Stream s) { return fill(to, value, 2, n, s); }
-GPUMEM_EXPORT int cuMemsetD32Async(DevicePointer to, unsigned value, size_t n, Stream s) { return fill(to, value, 4, n, s); }
-
 DRIVER_ALIAS(cuMemcpy_ptds, cuMemcpy);
 DRIVER_ALIAS(cuMemcpyAsync_ptsz, cuMemcpyAsync);
 DRIVER_ALIAS(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2);
@@ -230,12 +211,6 @@ DRIVER_ALIAS(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2);
 DRIVER_ALIAS(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2);
 DRIVER_ALIAS(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2);
 DRIVER_ALIAS(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2);
-DRIVER_ALIAS(cuMemsetD8_v2_ptds, cuMemsetD8_v2);
-DRIVER_ALIAS(cuMemsetD16_v2_ptds, cuMemsetD16_v2);
-DRIVER_ALIAS(cuMemsetD32_v2_ptds, cuMemsetD32_v2);
-DRIVER_ALIAS(cuMemsetD8Async_ptsz, cuMemsetD8Async);
-DRIVER_ALIAS(cuMemsetD16Async_ptsz, cuMemsetD16Async);
-DRIVER_ALIAS(cuMemsetD32Async_ptsz, cuMemsetD32Async);
 
 // --- What a pointer is ---
 

@@ -193,7 +193,8 @@ GPUMEM_EXPORT int cuLinkCreate_v2(unsigned, int *, void **, void **link) {
   *link = make<Link>(kLinkObject);
   return *link != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
 }
-GPUMEM_EXPORT int cuLinkAddData_v2(void *handle, int, void *data, size_t size, const char *, unsigned, int *, void **) {
+// The first input stands for the result: nothing of it is run.
+GPUMEM_EXPORT int cuLinkAddData_v2(void *handle, int, const void *data, size_t size, const char *, unsigned, int *, void **) {
   if (data == nullptr) return cuda::kInvalidValue;
   Link *link = find<Link>(handle, kLinkObject);
   if (link == nullptr) return cuda::kInvalidHandle;
@@ -203,6 +204,17 @@ GPUMEM_EXPORT int cuLinkAddData_v2(void *handle, int, void *data, size_t size, c
   memcpy(link->data, data, size);
   link->size = size;
   return cuda::kSuccess;
+}
+GPUMEM_EXPORT int cuLinkAddFile_v2(void *handle, int type, const char *path, unsigned, int *, void **) {
+  if (path == nullptr) return cuda::kInvalidValue;
+  if (find<Link>(handle, kLinkObject) == nullptr) return cuda::kInvalidHandle;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return static_cast<Error>(301);  // CUDA_ERROR_FILE_NOT_FOUND
+  char beginning[4096];
+  const ssize_t bytes = read(fd, beginning, sizeof(beginning));
+  close(fd);
+  return bytes <= 0 ? static_cast<int>(cuda::kInvalidValue)
+                    : cuLinkAddData_v2(handle, type, beginning, static_cast<size_t>(bytes), nullptr, 0, nullptr, nullptr);
 }
 GPUMEM_EXPORT int cuLinkComplete(void *handle, void **image, size_t *size) {
   if (image == nullptr) return cuda::kInvalidValue;

@@ -139,19 +139,6 @@ GPUMEM_EXPORT int cuDeviceGetExecAffinitySupport(int *supported, int, int) {
 // No process on a virtual GPU speaks to other devices through dma-buf.
 GPUMEM_EXPORT int cuMemGetHandleForAddressRange(void *, uint64_t, size_t, int, unsigned long long) { return cuda::kNotSupported; }
 
-// --- Memory that graphs would own: they own none ---
-
-GPUMEM_EXPORT int cuDeviceGetGraphMemAttribute(int device, int, void *value) {
-  const uint64_t none = 0;
-  return device < 0 || device >= visible_device_count() ? static_cast<int>(cuda::kInvalidDevice) : give(check_ready(), value, &none, sizeof(none));
-}
-GPUMEM_EXPORT int cuDeviceSetGraphMemAttribute(int device, int, const void *value) {
-  return device < 0 || device >= visible_device_count() ? cuda::kInvalidDevice : value == nullptr ? cuda::kInvalidValue : check_ready();
-}
-GPUMEM_EXPORT int cuDeviceGraphMemTrim(int device) {
-  return device < 0 || device >= visible_device_count() ? cuda::kInvalidDevice : check_ready();
-}
-
 // --- Functions ---
 
 GPUMEM_EXPORT int cuFuncLoad(void *function) {

@@ -126,35 +126,6 @@ GPUMEM_EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
   *mode = old;
   return cuda::kSuccess;
 }
-GPUMEM_EXPORT int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) {
-  if (exec == nullptr) return cuda::kInvalidValue;
-  const Graph *source = find<Graph>(graph, kGraphObject);
-  if (source == nullptr) return cuda::kInvalidValue;
-  GraphExec *made = make<GraphExec>(kGraphExecObject);
-  if (made == nullptr) return cuda::kOperatingSystem;
-  made->nodes = source->nodes;
-  *exec = made;
-  return cuda::kSuccess;
-}
-GPUMEM_EXPORT int cuGraphLaunch(void *exec, Stream stream) {
-  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
-  const Error error = check_stream(stream);
-  return error != cuda::kSuccess ? error : object == nullptr ? cuda::kInvalidValue : launch_graph(object, stream);
-}
-DRIVER_ALIAS(cuGraphLaunch_ptsz, cuGraphLaunch);
-GPUMEM_EXPORT int cuGraphDestroy(void *graph) {
-  Graph *object = find<Graph>(graph, kGraphObject);
-  if (object == nullptr) return cuda::kInvalidValue;
-  delete_object(object);
-  return cuda::kSuccess;
-}
-GPUMEM_EXPORT int cuGraphExecDestroy(void *exec) {
-  GraphExec *object = find<GraphExec>(exec, kGraphExecObject);
-  if (object == nullptr) return cuda::kInvalidValue;
-  delete_object(object);
-  return cuda::kSuccess;
-}
-
 // --- Launches ---
 
 static int launch(const void *function, Stream stream) {

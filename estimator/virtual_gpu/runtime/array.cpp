@@ -23,6 +23,19 @@ GPUMEM_EXPORT int cudaFreeArray(void *array) {
   const Error error = check_current();
   return done(error != cuda::kSuccess || array == nullptr ? error : free_array(array));
 }
+GPUMEM_EXPORT int cudaMallocMipmappedArray(void **mipmapped, const Channels *channels, cuda::Extent extent, unsigned levels, unsigned flags) {
+  const Error error = check_current();
+  if (error != cuda::kSuccess) return done(error);
+  if (mipmapped == nullptr || channels == nullptr) return done(cuda::kInvalidValue);
+  return done(make_mipmapped(thread_state.device, *channels, extent.width, extent.height, extent.depth, levels, flags, mipmapped));
+}
+GPUMEM_EXPORT int cudaGetMipmappedArrayLevel(void **array, const void *mipmapped, unsigned level) { return done(mipmapped_level(mipmapped, level, array)); }
+GPUMEM_EXPORT int cudaFreeMipmappedArray(void *mipmapped) {
+  const Error error = check_current();
+  return done(error != cuda::kSuccess || mipmapped == nullptr ? error : free_mipmapped(mipmapped));
+}
+GPUMEM_EXPORT int cudaArrayGetMemoryRequirements(ArrayRequirements *out, const void *array, int) { return done(array_requirements(array, out)); }
+GPUMEM_EXPORT int cudaMipmappedArrayGetMemoryRequirements(ArrayRequirements *out, const void *array, int) { return done(array_requirements(array, out)); }
 GPUMEM_EXPORT Channels cudaCreateChannelDesc(int x, int y, int z, int w, int kind) { return {x, y, z, w, kind}; }
 GPUMEM_EXPORT int cudaGetChannelDesc(Channels *channels, const void *handle) {
   const Array *array = find_array(handle);
@@ -73,6 +86,15 @@ GPUMEM_EXPORT int cudaMemcpyToArray(void *array, size_t x, size_t y, const void 
 }
 GPUMEM_EXPORT int cudaMemcpyFromArray(void *to, const void *array, size_t x, size_t y, size_t bytes, int) {
   return copy(nullptr, 0, 0, to, bytes, array, x, y, nullptr, 0, bytes, 1, nullptr);
+}
+GPUMEM_EXPORT int cudaMemcpyToArrayAsync(void *array, size_t x, size_t y, const void *from, size_t bytes, int, Stream stream) {
+  return copy(array, x, y, nullptr, 0, nullptr, 0, 0, from, bytes, bytes, 1, stream);
+}
+GPUMEM_EXPORT int cudaMemcpyFromArrayAsync(void *to, const void *array, size_t x, size_t y, size_t bytes, int, Stream stream) {
+  return copy(nullptr, 0, 0, to, bytes, array, x, y, nullptr, 0, bytes, 1, stream);
+}
+GPUMEM_EXPORT int cudaMemcpyArrayToArray(void *to, size_t to_x, size_t to_y, const void *from, size_t x, size_t y, size_t bytes, int) {
+  return copy(to, to_x, to_y, nullptr, 0, from, x, y, nullptr, 0, bytes, 1, nullptr);
 }
 
 // --- Textures and surfaces: how they are read is of no interest to anyone ---

@@ -1,102 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA runtime and driver: graphs built node by node. A node is counted, its parameters are not kept: what would need them (reading
-// them back, memory that a graph owns, conditions) is missing. Part of libgpumem_vgpu.so, preloaded into jobs.
+// CUDA runtime and driver: graphs built node by node, and what is asked and set of nodes (device/graphs.h). The two interfaces have the same
+// functions with the same arguments, but for the word they begin with. Part of libgpumem_vgpu.so, preloaded into jobs.
 
-#include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/graphs.h"
 #include "estimator/virtual_gpu/runtime/runtime.h"
+
+// cudaNAME and cuNAME.
+#define BOTH(name, parameters, call)                                \
+  GPUMEM_EXPORT int cuda##name parameters { return done(call); }    \
+  GPUMEM_EXPORT int cu##name parameters { return call; }
 
 namespace {
 
-Error add(void **node, void *graph, uint32_t nodes = 1) {
-  Graph *object = find<Graph>(graph, kGraphObject);
-  if (node == nullptr || object == nullptr) return cuda::kInvalidValue;
-  *node = graph_node(object, object->nodes);
-  object->nodes += nodes;
-  return cuda::kSuccess;
-}
-
-Error exists(const void *exec) { return find<GraphExec>(exec, kGraphExecObject) != nullptr ? cuda::kSuccess : cuda::kInvalidValue; }
+// Parameters are not kept, so new ones change nothing.
+Error accept_node(const void *node, const void *parameters) { return node != nullptr && parameters != nullptr ? cuda::kSuccess : cuda::kInvalidValue; }
 
 // Edges are not kept: every node is a root.
-Error no_edges(void *graph, size_t *count) {
-  if (find<Graph>(graph, kGraphObject) == nullptr || count == nullptr) return cuda::kInvalidValue;
+Error no_edges(const void *of, size_t *count) {
+  if (of == nullptr || count == nullptr) return cuda::kInvalidValue;
   *count = 0;
   return cuda::kSuccess;
+}
+Error no_edges_of(void *graph, size_t *count) {
+  const Error error = check_graph(graph);
+  return error != cuda::kSuccess ? error : no_edges(graph, count);
+}
+
+Error new_condition(unsigned long long *handle, void *graph) {
+  static unsigned long long last;
+  if (handle == nullptr) return cuda::kInvalidValue;
+  const Error error = check_graph(graph);
+  if (error == cuda::kSuccess) *handle = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+  return error;
+}
+
+Error no_flags(const void *exec, unsigned long long *flags) {
+  if (flags == nullptr) return cuda::kInvalidValue;
+  *flags = 0;
+  return check_exec(exec);
 }
 
 }  // namespace
 
-// All begin with (node, graph, dependencies, how many); what follows is not looked at.
-#define ADD(runtime_name, driver_name)                                                                            \
-  GPUMEM_EXPORT int runtime_name(void **node, void *graph, const void *, size_t) { return done(add(node, graph)); } \
-  GPUMEM_EXPORT int driver_name(void **node, void *graph, const void *, size_t) { return add(node, graph); }
-ADD(cudaGraphAddEmptyNode, cuGraphAddEmptyNode)
-ADD(cudaGraphAddHostNode, cuGraphAddHostNode)
-ADD(cudaGraphAddKernelNode, cuGraphAddKernelNode_v2)
-ADD(cudaGraphAddMemcpyNode, cuGraphAddMemcpyNode)
-ADD(cudaGraphAddMemsetNode, cuGraphAddMemsetNode)
-ADD(cudaGraphAddEventRecordNode, cuGraphAddEventRecordNode)
-ADD(cudaGraphAddEventWaitNode, cuGraphAddEventWaitNode)
-#undef ADD
-GPUMEM_EXPORT int cuGraphAddKernelNode(void **node, void *graph, const void *, size_t) { return add(node, graph); }
-GPUMEM_EXPORT int cudaGraphAddMemcpyNode1D(void **node, void *graph, const void *, size_t) { return done(add(node, graph)); }
+// --- Adding: (node, graph, dependencies, how many, …) ---
 
-GPUMEM_EXPORT int cudaGraphAddChildGraphNode(void **node, void *graph, const void *, size_t, void *child) {
-  const Graph *object = find<Graph>(child, kGraphObject);
-  return done(object == nullptr ? cuda::kInvalidValue : add(node, graph, object->nodes > 0 ? object->nodes : 1));
-}
-GPUMEM_EXPORT int cuGraphAddChildGraphNode(void **node, void *graph, const void *, size_t, void *child) {
-  const Graph *object = find<Graph>(child, kGraphObject);
-  return object == nullptr ? cuda::kInvalidValue : add(node, graph, object->nodes > 0 ? object->nodes : 1);
-}
+BOTH(GraphAddEmptyNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kEmptyNode))
+BOTH(GraphAddHostNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kHostNode))
+BOTH(GraphAddKernelNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kKernelNode))
+BOTH(GraphAddMemcpyNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kCopyNode))
+BOTH(GraphAddMemsetNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kFillNode))
+BOTH(GraphAddEventRecordNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kRecordEventNode))
+BOTH(GraphAddEventWaitNode, (void **node, void *graph, const void *, size_t), add_node(node, graph, kWaitEventNode))
+BOTH(GraphAddChildGraphNode, (void **node, void *graph, const void *, size_t, void *child), add_child(node, graph, child))
+BOTH(GraphAddMemAllocNode, (void **node, void *graph, const void *, size_t, cuda::MemoryNodeParameters *p), add_allocation(node, graph, p))
+BOTH(GraphAddMemFreeNode, (void **node, void *graph, const void *, size_t, void *pointer), add_free(node, graph, pointer))
+GPUMEM_EXPORT int cuGraphAddKernelNode_v2(void **node, void *graph, const void *, size_t) { return add_node(node, graph, kKernelNode); }
+GPUMEM_EXPORT int cuGraphAddBatchMemOpNode(void **node, void *graph, const void *, size_t) { return add_node(node, graph, kBatchNode); }
+GPUMEM_EXPORT int cudaGraphAddMemcpyNode1D(void **node, void *graph, const void *, size_t) { return done(add_node(node, graph, kCopyNode)); }
+GPUMEM_EXPORT int cudaGraphAddMemcpyNodeToSymbol(void **node, void *graph, const void *, size_t) { return done(add_node(node, graph, kCopyNode)); }
+GPUMEM_EXPORT int cudaGraphAddMemcpyNodeFromSymbol(void **node, void *graph, const void *, size_t) { return done(add_node(node, graph, kCopyNode)); }
+// CUDA 12.2 has no edge data in this function, 12.3's _v2 and 13's have.
+VERSIONED(cudaGraphAddNode, CUDA12) int cudaGraphAddNode_cuda12(void **node, void *graph, const void *, size_t, void *p) { return done(add_any(node, graph, p)); }
+VERSIONED(cudaGraphAddNode, CUDA13) int cudaGraphAddNode_cuda13(void **node, void *graph, const void *, const void *, size_t, void *p) { return done(add_any(node, graph, p)); }
+GPUMEM_EXPORT int cudaGraphAddNode_v2(void **node, void *graph, const void *, const void *, size_t, void *p) { return done(add_any(node, graph, p)); }
+GPUMEM_EXPORT int cuGraphAddNode(void **node, void *graph, const void *, size_t, void *p) { return add_any(node, graph, p); }
+GPUMEM_EXPORT int cuGraphAddNode_v2(void **node, void *graph, const void *, const void *, size_t, void *p) { return add_any(node, graph, p); }
+GPUMEM_EXPORT int cudaGraphConditionalHandleCreate(unsigned long long *handle, void *graph) { return done(new_condition(handle, graph)); }
+GPUMEM_EXPORT int cuGraphConditionalHandleCreate(unsigned long long *handle, void *graph) { return new_condition(handle, graph); }
 
-// New parameters for a node of an instance: (exec, node, …).
-#define SET(name) GPUMEM_EXPORT int name(void *exec, const void *)
-SET(cudaGraphExecKernelNodeSetParams) { return done(exists(exec)); }
-SET(cudaGraphExecMemcpyNodeSetParams) { return done(exists(exec)); }
-SET(cudaGraphExecMemcpyNodeSetParams1D) { return done(exists(exec)); }
-SET(cudaGraphExecMemsetNodeSetParams) { return done(exists(exec)); }
-SET(cudaGraphExecHostNodeSetParams) { return done(exists(exec)); }
-SET(cudaGraphExecChildGraphNodeSetParams) { return done(exists(exec)); }
-SET(cudaGraphExecEventRecordNodeSetEvent) { return done(exists(exec)); }
-SET(cudaGraphExecEventWaitNodeSetEvent) { return done(exists(exec)); }
-SET(cuGraphExecKernelNodeSetParams_v2) { return exists(exec); }
-SET(cuGraphExecMemcpyNodeSetParams) { return exists(exec); }
-SET(cuGraphExecMemsetNodeSetParams) { return exists(exec); }
-SET(cuGraphExecHostNodeSetParams) { return exists(exec); }
-#undef SET
+// --- Edges ---
 
-GPUMEM_EXPORT int cudaGraphAddDependencies(void *graph) { return done(find<Graph>(graph, kGraphObject) != nullptr ? cuda::kSuccess : cuda::kInvalidValue); }
-GPUMEM_EXPORT int cudaGraphAddDependencies_v2(void *graph) { return cudaGraphAddDependencies(graph); }
-GPUMEM_EXPORT int cuGraphAddDependencies(void *graph) { return find<Graph>(graph, kGraphObject) != nullptr ? cuda::kSuccess : cuda::kInvalidValue; }
-GPUMEM_EXPORT int cuGraphAddDependencies_v2(void *graph) { return cuGraphAddDependencies(graph); }
-VERSIONED(cudaGraphGetEdges, CUDA11) int cudaGraphGetEdges_cuda11(void *graph, void **, void **, size_t *count) { return done(no_edges(graph, count)); }
-VERSIONED(cudaGraphGetEdges, CUDA12) int cudaGraphGetEdges_cuda12(void *graph, void **, void **, size_t *count) { return done(no_edges(graph, count)); }
-VERSIONED(cudaGraphGetEdges, CUDA13) int cudaGraphGetEdges_cuda13(void *graph, void **, void **, void *, size_t *count) { return done(no_edges(graph, count)); }
-GPUMEM_EXPORT int cudaGraphGetEdges_v2(void *graph, void **, void **, void *, size_t *count) { return done(no_edges(graph, count)); }
-GPUMEM_EXPORT int cuGraphGetEdges(void *graph, void **, void **, size_t *count) { return no_edges(graph, count); }
-GPUMEM_EXPORT int cuGraphGetEdges_v2(void *graph, void **, void **, void *, size_t *count) { return no_edges(graph, count); }
+BOTH(GraphAddDependencies, (void *graph), check_graph(graph))
+BOTH(GraphAddDependencies_v2, (void *graph), check_graph(graph))
+BOTH(GraphRemoveDependencies, (void *graph), check_graph(graph))
+BOTH(GraphRemoveDependencies_v2, (void *graph), check_graph(graph))
+VERSIONED(cudaGraphGetEdges, CUDA11) int cudaGraphGetEdges_cuda11(void *graph, void **, void **, size_t *count) { return done(no_edges_of(graph, count)); }
+VERSIONED(cudaGraphGetEdges, CUDA12) int cudaGraphGetEdges_cuda12(void *graph, void **, void **, size_t *count) { return done(no_edges_of(graph, count)); }
+VERSIONED(cudaGraphGetEdges, CUDA13) int cudaGraphGetEdges_cuda13(void *graph, void **, void **, void *, size_t *count) { return done(no_edges_of(graph, count)); }
+GPUMEM_EXPORT int cuGraphGetEdges(void *graph, void **, void **, size_t *count) { return no_edges_of(graph, count); }
+BOTH(GraphGetEdges_v2, (void *graph, void **, void **, void *, size_t *count), no_edges_of(graph, count))
+#define NEIGHBOURS(name)                                                                                                                      \
+  VERSIONED(cuda##name, CUDA11) int cuda##name##_cuda11(void *node, void **, size_t *count) { return done(no_edges(node, count)); }           \
+  VERSIONED(cuda##name, CUDA12) int cuda##name##_cuda12(void *node, void **, size_t *count) { return done(no_edges(node, count)); }           \
+  VERSIONED(cuda##name, CUDA13) int cuda##name##_cuda13(void *node, void **, void *, size_t *count) { return done(no_edges(node, count)); }   \
+  GPUMEM_EXPORT int cu##name(void *node, void **, size_t *count) { return no_edges(node, count); }                                            \
+  BOTH(name##_v2, (void *node, void **, void *, size_t *count), no_edges(node, count))
+NEIGHBOURS(GraphNodeGetDependencies)
+NEIGHBOURS(GraphNodeGetDependentNodes)
+#undef NEIGHBOURS
 
-GPUMEM_EXPORT int cuGraphCreate(void **graph, unsigned) {
-  const Error error = check_current();
-  if (error != cuda::kSuccess) return error;
-  if (graph == nullptr) return cuda::kInvalidValue;
-  *graph = new_graph();
-  return *graph != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
+// --- Nodes ---
+
+BOTH(GraphGetNodes, (void *graph, void **nodes, size_t *count), graph_nodes(graph, nodes, count))
+BOTH(GraphGetRootNodes, (void *graph, void **nodes, size_t *count), graph_nodes(graph, nodes, count))
+BOTH(GraphNodeGetType, (const void *node, int *type), node_type(node, type))
+BOTH(GraphNodeGetEnabled, (void *, const void *node, unsigned *enabled), node_enabled(node, enabled))
+BOTH(GraphNodeSetEnabled, (void *, void *node, unsigned enabled), enable_node(node, enabled))
+BOTH(GraphDestroyNode, (void *node), destroy_node(node))
+BOTH(GraphChildGraphNodeGetGraph, (const void *node, void **graph), node_child(node, graph))
+BOTH(GraphMemAllocNodeGetParams, (const void *node, cuda::MemoryNodeParameters *parameters), node_allocation(node, parameters))
+BOTH(GraphMemFreeNodeGetParams, (const void *node, void *pointer), node_freed(node, pointer))
+BOTH(GraphKernelNodeCopyAttributes, (const void *to, const void *from), accept_node(to, from))
+BOTH(GraphKernelNodeSetAttribute, (const void *node, int, const void *value), accept_node(node, value))
+
+// --- New parameters: of a node (node, …) and of a node of an instance (exec, node, …) ---
+
+BOTH(GraphKernelNodeSetParams, (const void *node, const void *parameters), accept_node(node, parameters))
+BOTH(GraphMemcpyNodeSetParams, (const void *node, const void *parameters), accept_node(node, parameters))
+BOTH(GraphMemsetNodeSetParams, (const void *node, const void *parameters), accept_node(node, parameters))
+BOTH(GraphHostNodeSetParams, (const void *node, const void *parameters), accept_node(node, parameters))
+BOTH(GraphEventRecordNodeSetEvent, (const void *node, const void *event), accept_node(node, event))
+BOTH(GraphEventWaitNodeSetEvent, (const void *node, const void *event), accept_node(node, event))
+BOTH(GraphNodeSetParams, (const void *node, const void *parameters), accept_node(node, parameters))
+GPUMEM_EXPORT int cuGraphKernelNodeSetParams_v2(const void *node, const void *parameters) { return accept_node(node, parameters); }
+GPUMEM_EXPORT int cudaGraphMemcpyNodeSetParams1D(const void *node, const void *to) { return done(accept_node(node, to)); }
+
+BOTH(GraphExecKernelNodeSetParams, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecMemcpyNodeSetParams, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecMemsetNodeSetParams, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecHostNodeSetParams, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecChildGraphNodeSetParams, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecEventRecordNodeSetEvent, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecEventWaitNodeSetEvent, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecNodeSetParams, (void *exec, const void *), check_exec(exec))
+BOTH(GraphExecGetFlags, (const void *exec, unsigned long long *flags), no_flags(exec, flags))
+GPUMEM_EXPORT int cuGraphExecKernelNodeSetParams_v2(void *exec, const void *) { return check_exec(exec); }
+GPUMEM_EXPORT int cudaGraphExecMemcpyNodeSetParams1D(void *exec, const void *) { return done(check_exec(exec)); }
+GPUMEM_EXPORT int cudaGraphExecMemcpyNodeSetParamsToSymbol(void *exec, const void *) { return done(check_exec(exec)); }
+GPUMEM_EXPORT int cudaGraphExecMemcpyNodeSetParamsFromSymbol(void *exec, const void *) { return done(check_exec(exec)); }
+
+// --- Whole graphs ---
+
+BOTH(GraphCreate, (void **graph, unsigned), create_graph(graph))
+BOTH(GraphClone, (void **clone, void *graph), clone_graph(clone, graph))
+BOTH(GraphDestroy, (void *graph), destroy_graph(graph))
+BOTH(GraphDebugDotPrint, (void *graph, const char *path, unsigned), print_graph(graph, path))
+BOTH(GraphUpload, (void *exec, Stream stream), upload_exec(exec, stream))
+BOTH(GraphLaunch, (void *exec, Stream stream), launch_exec(exec, stream))
+BOTH(GraphExecDestroy, (void *exec), destroy_exec(exec))
+// First versions and CUDA 11: (exec, graph, error node, log, size); later (exec, graph, flags).
+BOTH(GraphInstantiate, (void **exec, void *graph), instantiate_graph(exec, graph))
+BOTH(GraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long), instantiate_graph(exec, graph))
+GPUMEM_EXPORT int cuGraphInstantiate_v2(void **exec, void *graph) { return instantiate_graph(exec, graph); }
+static Error instantiate(void **exec, void *graph, cuda::GraphInstantiateParameters *parameters) {
+  if (parameters == nullptr) return cuda::kInvalidValue;
+  parameters->errNode_out = nullptr;
+  parameters->result_out = 0;
+  return instantiate_graph(exec, graph);
 }
-static int count_nodes(void *graph, void **nodes, size_t *count) {
-  const Graph *object = find<Graph>(graph, kGraphObject);
-  if (object == nullptr || count == nullptr) return cuda::kInvalidValue;
-  if (nodes != nullptr)
-    for (size_t n = 0; n < *count; ++n) nodes[n] = n < object->nodes ? graph_node(object, static_cast<uint32_t>(n)) : nullptr;
-  if (nodes == nullptr || *count > object->nodes) *count = object->nodes;
-  return cuda::kSuccess;
+BOTH(GraphInstantiateWithParams, (void **exec, void *graph, cuda::GraphInstantiateParameters *p), instantiate(exec, graph, p))
+
+static Error update_11(void *exec, void *graph, void **error_node, int *result) {
+  if (error_node == nullptr || result == nullptr) return cuda::kInvalidValue;
+  *error_node = nullptr;
+  *result = 0;
+  return update_exec(exec, graph);
 }
-GPUMEM_EXPORT int cuGraphGetNodes(void *graph, void **nodes, size_t *count) { return count_nodes(graph, nodes, count); }
-GPUMEM_EXPORT int cuGraphGetRootNodes(void *graph, void **nodes, size_t *count) { return count_nodes(graph, nodes, count); }
-GPUMEM_EXPORT int cudaGraphGetNodes(void *graph, void **nodes, size_t *count) { return done(static_cast<Error>(count_nodes(graph, nodes, count))); }
-GPUMEM_EXPORT int cudaGraphGetRootNodes(void *graph, void **nodes, size_t *count) { return done(static_cast<Error>(count_nodes(graph, nodes, count))); }
-GPUMEM_EXPORT int cuGraphUpload(void *exec, Stream stream) {
-  const Error error = exists(exec);
-  return error != cuda::kSuccess ? error : check_stream(stream);
+static Error update_12(void *exec, void *graph, cuda::GraphUpdateResult *result) {
+  if (result == nullptr) return cuda::kInvalidValue;
+  *result = {};
+  return update_exec(exec, graph);
 }
+VERSIONED(cudaGraphExecUpdate, CUDA11) int cudaGraphExecUpdate_cuda11(void *exec, void *graph, void **error_node, int *result) { return done(update_11(exec, graph, error_node, result)); }
+VERSIONED(cudaGraphExecUpdate, CUDA12) int cudaGraphExecUpdate_cuda12(void *exec, void *graph, cuda::GraphUpdateResult *result) { return done(update_12(exec, graph, result)); }
+VERSIONED(cudaGraphExecUpdate, CUDA13) int cudaGraphExecUpdate_cuda13(void *exec, void *graph, cuda::GraphUpdateResult *result) { return done(update_12(exec, graph, result)); }
+GPUMEM_EXPORT int cuGraphExecUpdate(void *exec, void *graph, void **error_node, int *result) { return update_11(exec, graph, error_node, result); }
+GPUMEM_EXPORT int cuGraphExecUpdate_v2(void *exec, void *graph, cuda::GraphUpdateResult *result) { return update_12(exec, graph, result); }
+
+// --- Memory that graphs own ---
+
+BOTH(DeviceGetGraphMemAttribute, (int device, int attribute, void *value), graph_memory(device, attribute, value))
+BOTH(DeviceSetGraphMemAttribute, (int device, int attribute, void *value), reset_graph_memory(device, attribute, value))
+static Error trim(int device) { return device < 0 || device >= visible_device_count() ? cuda::kInvalidDevice : check_ready(); }
+BOTH(DeviceGraphMemTrim, (int device), trim(device))

@@ -166,6 +166,13 @@ static int copy_3d(const cuda::Copy3D *p, Stream stream) {
 }
 GPUMEM_EXPORT int cudaMemcpy3D(const cuda::Copy3D *parameters) { return copy_3d(parameters, nullptr); }
 GPUMEM_EXPORT int cudaMemcpy3DAsync(const cuda::Copy3D *parameters, Stream stream) { return copy_3d(parameters, stream); }
+static int copy_3d_peer(const cuda::PeerCopy3D *p, Stream stream) {
+  if (p == nullptr) return done(cuda::kInvalidValue);
+  const cuda::Copy3D within{p->srcArray, p->srcPos, p->srcPtr, p->dstArray, p->dstPos, p->dstPtr, p->extent, 0};
+  return copy_3d(&within, stream);
+}
+GPUMEM_EXPORT int cudaMemcpy3DPeer(const cuda::PeerCopy3D *parameters) { return copy_3d_peer(parameters, nullptr); }
+GPUMEM_EXPORT int cudaMemcpy3DPeerAsync(const cuda::PeerCopy3D *parameters, Stream stream) { return copy_3d_peer(parameters, stream); }
 
 static int fill(void *destination, int value, size_t bytes, Stream stream) {
   const Error error = check_stream(stream);
@@ -189,8 +196,8 @@ GPUMEM_EXPORT int cudaMemset2DAsync(void *destination, size_t pitch, int value, 
   const Error access = check_access(destination, span_of(pitch, width, height), true);
   if (access != cuda::kSuccess) return done(access);
   for (size_t row = 0; row < height; ++row) {
-    const int error = fill(static_cast<char *>(destination) + row * pitch, value, width, stream);
-    if (error != cuda::kSuccess) return error;
+    const int filled = fill(static_cast<char *>(destination) + row * pitch, value, width, stream);
+    if (filled != cuda::kSuccess) return filled;
   }
   return cuda::kSuccess;
 }

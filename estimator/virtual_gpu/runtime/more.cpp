@@ -124,17 +124,11 @@ GPUMEM_EXPORT int cudaMemSetMemPool(cuda::MemoryLocation *location, int, void *h
   return done(set_current_pool(location->id, pool));
 }
 extern "C" {
-int cuDeviceGetGraphMemAttribute(int, int, void *);
-int cuDeviceSetGraphMemAttribute(int, int, const void *);
-int cuDeviceGraphMemTrim(int);
 int cudaDeviceGetLimit(size_t *, int);
 int cudaDeviceSetLimit(int, size_t);
 int cudaDeviceGetCacheConfig(int *);
 int cudaDeviceSetCacheConfig(int);
 }
-GPUMEM_EXPORT int cudaDeviceGetGraphMemAttribute(int device, int attribute, void *value) { return as_runtime(cuDeviceGetGraphMemAttribute(device, attribute, value)); }
-GPUMEM_EXPORT int cudaDeviceSetGraphMemAttribute(int device, int attribute, void *value) { return as_runtime(cuDeviceSetGraphMemAttribute(device, attribute, value)); }
-GPUMEM_EXPORT int cudaDeviceGraphMemTrim(int device) { return as_runtime(cuDeviceGraphMemTrim(device)); }
 GPUMEM_EXPORT int cudaThreadGetLimit(size_t *value, int limit) { return cudaDeviceGetLimit(value, limit); }
 GPUMEM_EXPORT int cudaThreadSetLimit(int limit, size_t value) { return cudaDeviceSetLimit(limit, value); }
 GPUMEM_EXPORT int cudaThreadGetCacheConfig(int *config) { return cudaDeviceGetCacheConfig(config); }
