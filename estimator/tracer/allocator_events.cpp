@@ -11,6 +11,7 @@
 #include <torch/version.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,10 +34,13 @@ uint64_t now_ns(clockid_t clock) {
   return uint64_t(t.tv_sec) * 1000000000u + t.tv_nsec;
 }
 
+bool forked = false;  // this is a child of the process that records: its requests are not recorded. Asking getpid() is a system call an event
+
 class Writer {
  public:
   bool open(const std::string& directory, std::string& why) {
     pid_ = getpid();
+    pthread_atfork(nullptr, nullptr, [] { forked = true; });
     std::string events = directory + "/events-" + std::to_string(pid_) + ".bin";
     std::string lines = directory + "/process-" + std::to_string(pid_) + ".jsonl";
     events_ = ::open(events.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -57,7 +61,7 @@ class Writer {
 
   // Called under the allocator's lock of one device; several devices call at once.
   void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size, uint8_t pool = 0) {
-    if (getpid() != pid_) return;
+    if (forked) return;
     std::lock_guard<std::mutex> hold(mutex_);
     EventRecord& event = buffer_[used_++];
     event = EventRecord{action, static_cast<int8_t>(device), 0, pool, 0, 0, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
@@ -87,7 +91,7 @@ class Writer {
 
   void write_out() {
     std::lock_guard<std::mutex> hold(mutex_);
-    if (getpid() == pid_) flush();
+    if (!forked) flush();
   }
 
  private:

@@ -47,7 +47,7 @@ void write_sums(const at::Tensor& to, const at::Tensor& values, const std::vecto
 
 }  // namespace
 
-bool spread_choice(Operator& op, const std::vector<c10::IValue>& arguments, c10::IValue* returns) {
+bool spread_choice(Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::IValue* returns) {
   const size_t which = op.choice == Choice::second ? 1 : 0;
   if (op.choice == Choice::none || arguments.empty() || !arguments[0].isTensor() || which >= op.returns || !returns[which].isTensor()) return false;
   const at::Tensor &from = arguments[0].toTensor(), &to = returns[which].toTensor();

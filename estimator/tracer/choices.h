@@ -15,7 +15,7 @@ namespace gpumem::tracer {
 // what is counted of it later (one_hot, bincount, nonzero) adds up. It counts as a guessed value.
 
 // Writes the indices of a choice among unknown values into `returns`; false if `op` is none or they cannot be written.
-bool spread_choice(Operator& op, const std::vector<c10::IValue>& arguments, c10::IValue* returns);
+bool spread_choice(Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::IValue* returns);
 
 // Note [Sparse matrices]
 // coalesce() reads back how many different indices there are. Answered here: the true number where the indices are known, else

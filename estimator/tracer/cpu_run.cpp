@@ -21,22 +21,16 @@ __attribute__((weak)) int omp_get_max_threads(void);
 namespace gpumem::tracer {
 namespace {
 
-const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
-
-at::Tensor cpu_tensor(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Tensor& like) {
-  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), kCpu, like.dtype());
-  auto* impl = t.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-  return t;
-}
-
+// A copy that a kernel may resize (out=).
 at::Tensor copy_on_cpu(const at::Tensor& device) {
   size_t nbytes = storage_of(device)->nbytes();
   auto* allocator = c10::GetCPUAllocator();
   c10::DataPtr memory = allocator->allocate(nbytes);
   if (nbytes) std::memcpy(memory.get(), bytes_of(device), nbytes);
-  return cpu_tensor(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(memory), allocator, true), device);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(memory), allocator, true);
+  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), kCpu, device.dtype());
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(device.sizes(), device.strides(), device.storage_offset());
+  return t;
 }
 
 // The program's own CPU generator must come out of a probe as it would out of a run on a GPU.
@@ -46,13 +40,6 @@ at::Generator& private_generator() {
 }
 
 }  // namespace
-
-at::Tensor alias_on_cpu(const at::Tensor& device) {
-  size_t nbytes = storage_of(device)->nbytes();
-  return cpu_tensor(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
-                                                          c10::DataPtr(bytes_of(device), c10::Device(c10::kCPU)), nullptr, false),
-                    device);
-}
 
 Unseen::Unseen()
     : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
@@ -65,24 +52,49 @@ Unseen::~Unseen() {
   if (threads_ > 1) omp_set_num_threads(threads_);
 }
 
-CpuRun::CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first) {
-  std::vector<std::pair<c10::StorageImpl*, c10::intrusive_ptr<c10::StorageImpl>>> copies;
+namespace {
+// Stacks that have been used: their memory is kept.
+torch::jit::Stack& spare(bool results) {
+  static thread_local auto* stacks = new torch::jit::Stack[2];
+  return stacks[results];
+}
+}  // namespace
+
+CpuRun::CpuRun(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
+  c10::SmallVector<std::pair<c10::StorageImpl*, size_t>, 4> copies;  // a storage and its place among the loans
   auto convert = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.is_cuda()) return t;
-    if (!op.writes) return alias_on_cpu(t);
-    for (auto& [original, copy] : copies)
-      if (original == storage_of(t)) return cpu_tensor(copy, t);
-    at::Tensor copied = copy_on_cpu(t);
-    copies.emplace_back(storage_of(t), copied.storage().getWeakStorageImpl().lock());
-    return copied;
+    if (op.has_out) return copy_on_cpu(t);
+    if (!op.writes) {
+      loans_.push_back(borrow(t, false));
+      return loans_.back().tensor;
+    }
+    for (auto& [original, place] : copies)
+      if (original == storage_of(t)) {
+        loans_.push_back(borrow_view(t, loans_[place]));
+        return loans_.back().tensor;
+      }
+    copies.emplace_back(storage_of(t), loans_.size());
+    loans_.push_back(borrow(t, true));
+    return loans_.back().tensor;
   };
-  arguments_.reserve(stack.size() - first);
-  for (size_t i = first; i < stack.size(); i++) {
-    if (static_cast<int>(i - first) == op.generator)
+  arguments_.swap(spare(false));
+  results_.swap(spare(true));
+  arguments_.reserve(arguments.size());
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (static_cast<int>(i) == op.generator)
       arguments_.emplace_back(private_generator());
     else
-      arguments_.push_back(with_tensors(stack[i], convert, c10::Device(c10::kCPU)));
+      arguments_.push_back(with_tensors(arguments[i], convert, c10::Device(c10::kCPU)));
   }
+}
+
+CpuRun::~CpuRun() {
+  arguments_.clear();
+  results_.clear();
+  for (Loan& loan : loans_) give_back(std::move(loan));
+  spare(false).swap(arguments_);
+  spare(true).swap(results_);
 }
 
 bool CpuRun::run(const c10::OperatorHandle& handle, Operator& op) {
@@ -93,7 +105,7 @@ bool CpuRun::run(const c10::OperatorHandle& handle, Operator& op) {
   if (op.writes)
     results_ = arguments_;
   else
-    results_ = std::move(arguments_);
+    results_.swap(arguments_);
   try {
     Unseen unseen;
     handle.redispatchBoxed(kCpu, &results_);
@@ -119,14 +131,15 @@ bool copy_on_host(const at::Tensor& to, const at::Tensor& from) {
 bool write_device(const at::Tensor& device, const at::Tensor& cpu) {
   if (device.sizes() != cpu.sizes()) return false;
   if (device.numel() == 0) return true;
-  if (device.dtype() == cpu.dtype() && device.is_contiguous() && cpu.is_contiguous()) {
+  if (device.dtype() == cpu.dtype() &&
+      (device.is_contiguous() ? cpu.is_contiguous() : device.strides() == cpu.strides() && device.is_non_overlapping_and_dense())) {
     std::memcpy(bytes_of(device) + device.storage_offset() * device.itemsize(), cpu.const_data_ptr(), device.nbytes());
     return true;
   }
   return copy_on_host(alias_on_cpu(device), cpu);
 }
 
-bool CpuRun::deliver(const Operator& op, const std::vector<c10::IValue>& device_arguments, c10::IValue* device_returns) {
+bool CpuRun::deliver(const Operator& op, c10::ArrayRef<c10::IValue> device_arguments, c10::IValue* device_returns) {
   bool complete = true;
   auto write = [&](const c10::IValue& device, const c10::IValue& cpu) {
     if (device.isTensor() && cpu.isTensor()) {

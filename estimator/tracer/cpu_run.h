@@ -2,13 +2,15 @@
 // Runs an operator's CPU kernel over the addresses of small device tensors. Runs inside the job's Python, in probes only.
 #pragma once
 
+#include "loans.h"
 #include "operators.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <c10/util/SmallVector.h>
+
 #include <optional>
-#include <vector>
 
 namespace gpumem::tracer {
 
@@ -44,9 +46,6 @@ c10::IValue with_tensors(const c10::IValue& v, Change&& change, std::optional<c1
   return v;
 }
 
-// A CPU tensor over the same bytes as a device tensor, with the same sizes and strides. Does not own the bytes.
-at::Tensor alias_on_cpu(const at::Tensor& device);
-
 // Blocks for its lifetime whatever would see, differentiate or follow the operators inside, and keeps them on this thread:
 // waking OpenMP's threads costs more than any small operation.
 class Unseen {
@@ -61,6 +60,10 @@ class Unseen {
   int threads_;
 };
 
+// An operator's arguments, kept for when they have left the stack.
+using Arguments = c10::SmallVector<c10::IValue, 8>;
+inline Arguments arguments_on(const torch::jit::Stack& stack, size_t first) { return Arguments(stack.begin() + first, stack.end()); }
+
 // Arguments for the CPU kernel, taken before the device's own kernel runs.
 //
 // Note [In place, once]
@@ -69,19 +72,23 @@ class Unseen {
 // written over whatever the device's path has left. Operators that write nothing read the device's bytes themselves.
 class CpuRun {
  public:
-  CpuRun(const Operator& op, const torch::jit::Stack& stack, size_t first);
+  CpuRun(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
+  ~CpuRun();
+  CpuRun(const CpuRun&) = delete;
+  CpuRun& operator=(const CpuRun&) = delete;
 
   // Runs the kernel. False where the CPU has none for these types or it refuses the values: nothing was changed then.
   bool run(const c10::OperatorHandle& handle, Operator& op);
 
   // Copies what was computed to the device tensors: written arguments, then returns. `device_arguments` are the original
   // arguments, `device_returns` the device's own. False where a size differs, as no bytes could be right.
-  bool deliver(const Operator& op, const std::vector<c10::IValue>& device_arguments, c10::IValue* device_returns);
+  bool deliver(const Operator& op, c10::ArrayRef<c10::IValue> device_arguments, c10::IValue* device_returns);
 
   c10::IValue& result(size_t i) { return results_[i]; }
 
  private:
   torch::jit::Stack arguments_, results_;
+  c10::SmallVector<Loan, 4> loans_;
 };
 
 // copy_ between CPU tensors, converting and broadcasting. False where the CPU has no kernel for the types.

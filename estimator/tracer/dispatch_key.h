@@ -28,6 +28,7 @@ constexpr c10::DispatchKey kFollowKey = c10::DispatchKey::GPUMEM_FOLLOW_KEY;
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15
 
 namespace gpumem::tracer {
+constexpr bool kOwnKey = true;  // nobody else's: operators may be let through without a look
 inline bool handed_on(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*) { return false; }
 }  // namespace gpumem::tracer
 
@@ -36,6 +37,8 @@ inline bool handed_on(const c10::OperatorHandle&, c10::DispatchKeySet, torch::ji
 #include <c10/core/impl/FakeTensorModeTLS.h>
 
 namespace gpumem::tracer {
+
+constexpr bool kOwnKey = false;
 
 using Fallbacks = std::array<c10::impl::AnnotatedKernel, c10::num_runtime_entries>;
 Fallbacks& fallbacks_of(c10::Dispatcher& dispatcher);

@@ -38,6 +38,7 @@ struct Inputs {
   bool device = false;   // any tensor or device argument is CUDA's
   bool untouched = false;
   bool small = true;     // every tensor that is read or written is small
+  bool writes_small = false;
   State state = State::exact;  // the least known of the tensors that are read
   size_t largest_bytes = 0;
 };
@@ -65,6 +66,7 @@ Inputs look_at(const Operator& op, const Stack& stack, size_t first) {
       in.device |= t.is_cuda();
       size_t nbytes = storage_of(t)->nbytes();
       if (nbytes > limit_bytes(t)) in.small = false;
+      else if (writes) in.writes_small = true;
       if (!in.small) return;
       in.largest_bytes = std::max(in.largest_bytes, nbytes);
       if (!t.is_cuda()) {
@@ -89,14 +91,14 @@ void mark_written(const at::Tensor& t, State state, bool overwritten) {
 }
 
 // A few operators hand back an argument, or a view of one, without saying so in their schema (_unsafe_view); none does in lists.
-bool shares_storage(const c10::IValue& result, const std::vector<c10::IValue>& arguments) {
+bool shares_storage(const c10::IValue& result, c10::ArrayRef<c10::IValue> arguments) {
   if (!result.isTensor()) return false;
   for (const c10::IValue& a : arguments)
     if (a.isTensor() && a.toTensor().defined() && is_plain(a.toTensor()) && storage_of(a.toTensor()) == storage_of(result.toTensor())) return true;
   return false;
 }
 
-void mark_not_run(const Operator& op, const std::vector<c10::IValue>& arguments, const Stack& stack, size_t first_return) {
+void mark_not_run(const Operator& op, c10::ArrayRef<c10::IValue> arguments, const Stack& stack, size_t first_return) {
   for (size_t i = 0; i < arguments.size() && i < 64; i++) {
     if (!(op.written >> i & 1)) continue;
     bool overwritten = op.write_only >> i & 1;
@@ -118,7 +120,7 @@ void mark_not_run(const Operator& op, const std::vector<c10::IValue>& arguments,
 }
 
 // Outputs of what did its work where the dispatcher cannot see it.
-void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_return, const std::vector<c10::IValue>& arguments, bool kernel) {
+void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_return, c10::ArrayRef<c10::IValue> arguments, bool kernel) {
   for (size_t i = first_return; i < stack.size(); i++) {
     if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
     each_tensor(stack[i], [&](const at::Tensor& t) {
@@ -136,17 +138,17 @@ void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchK
   bool runs = op.runs_on_cpu && in.small &&
               (in.state == State::exact ||
                (in.state != State::unknown && in.largest_bytes <= kPlausibleLimitBytes && op.choice == Choice::none));
-  std::vector<c10::IValue> arguments;
-  if (runs || op.writes || op.choice != Choice::none) arguments.assign(stack->begin() + first, stack->end());
+  Arguments arguments;
+  if (runs || in.writes_small || op.choice != Choice::none) arguments = arguments_on(*stack, first);
   std::optional<CpuRun> cpu;
-  if (runs && op.writes) cpu.emplace(op, *stack, first);
+  if (runs && op.writes) cpu.emplace(op, arguments);
   handle.redispatchBoxed(rest, stack);
   if (runs) {
     for (size_t i = first; i < stack->size() && runs; i++)
       each_tensor((*stack)[i], [&](const at::Tensor& t) { runs = runs && is_plain(t) && is_small(t); });
   }
   if (runs && !cpu) {
-    cpu.emplace(op, arguments, 0);
+    cpu.emplace(op, arguments);
   }
   if (runs && cpu->run(handle, op) && cpu->deliver(op, arguments, stack->data() + first)) {
     State state = in.state == State::exact ? State::exact : State::plausible;
@@ -226,7 +228,7 @@ void follow_scalar(const c10::OperatorHandle& handle, Operator& op, c10::Dispatc
 // flags behind that nobody has written, and some versions then keep none).
 void follow_boxes(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
   if (op.runs_on_cpu && in.small && in.state == State::exact) {
-    CpuRun cpu(op, *stack, first);
+    CpuRun cpu(op, c10::ArrayRef<c10::IValue>(stack->data() + first, stack->size() - first));
     const at::Tensor boxes = (*stack)[first].toTensor();
     if (cpu.run(handle, op)) {
       const at::Tensor kept = cpu.result(0).toTensor();
@@ -251,7 +253,7 @@ void follow_boxes(const c10::OperatorHandle& handle, Operator& op, c10::Dispatch
 
 void follow_size(const c10::OperatorHandle& handle, Operator& op, Stack* stack, size_t first, const Inputs& in) {
   if (op.runs_on_cpu && in.small && (in.state == State::exact || in.state == State::blank)) {
-    CpuRun cpu(op, *stack, first);
+    CpuRun cpu(op, c10::ArrayRef<c10::IValue>(stack->data() + first, stack->size() - first));
     if (cpu.run(handle, op)) {
       Stack results;
       for (size_t i = 0; i < op.returns; i++) results.push_back(cpu.result(i));
@@ -338,7 +340,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
       return;
     }
     case Kind::collective: {
-      std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+      const Arguments arguments = arguments_on(*stack, first);
       handle.redispatchBoxed(rest, stack);
       for (const c10::IValue& v : arguments)
         each_tensor(v, [&](const at::Tensor& t) {
@@ -347,7 +349,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
       return;
     }
     case Kind::foreign: {
-      std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+      const Arguments arguments = arguments_on(*stack, first);
       uint64_t before = followed;
       handle.redispatchBoxed(rest, stack);
       bool kernel = followed == before;
@@ -358,7 +360,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
       return mark_unseen_outputs(op, *stack, first, arguments, true);
     }
     default: {
-      std::vector<c10::IValue> arguments(stack->begin() + first, stack->end());
+      const Arguments arguments = arguments_on(*stack, first);
       handle.redispatchBoxed(rest, stack);
       return mark_unseen_outputs(op, *stack, first, arguments, false);
     }
@@ -368,6 +370,15 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
 TORCH_LIBRARY_IMPL(_, GPUMEM_FOLLOW_KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&follow>()); }
 
 }  // namespace
+
+void let_views_through() {
+  if (!kOwnKey) return;
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", kFollowKey, __FILE__, __LINE__);
+  for (const c10::OperatorName& name : names_to_let_through()) {
+    const std::string full = name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    library->impl(full.c_str(), torch::CppFunction::makeFallthrough());
+  }
+}
 
 uint64_t count_run() { return operators_run.load(); }
 uint64_t count_not_run() { return operators_not_run.load(); }

@@ -31,11 +31,15 @@
 namespace gpumem::tracer {
 uint64_t count_run();
 uint64_t count_not_run();
+void let_views_through();
 }  // namespace gpumem::tracer
 
 #define GPUMEM_EXPORT extern "C" __attribute__((visibility("default")))
 
-GPUMEM_EXPORT void gpumem_tracer_start() { gpumem::tracer::survive_fork(); }
+GPUMEM_EXPORT void gpumem_tracer_start() {
+  gpumem::tracer::survive_fork();
+  gpumem::tracer::let_views_through();
+}
 
 GPUMEM_EXPORT void gpumem_tracer_follow() {
   gpumem::tracer::current.python = true;

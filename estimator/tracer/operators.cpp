@@ -16,6 +16,20 @@ const Names kAllocates = {"empty", "empty_strided"};
 const Names kRandomFills = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "geometric_"};
 // Writes in the schema that change no element.
 const Names kPasses = {"record_stream", "requires_grad_", "set_", "detach_", "_pin_memory", "is_pinned", "_assert_async", "_assert_tensor_metadata"};
+// Composites all of whose work other operators do.
+const Names kGlue = {"clone", "_to_copy", "convolution", "_convolution", "ones_like", "zeros_like", "full_like", "full", "ones", "zeros", "new_zeros",
+                     "new_ones", "new_full", "scalar_tensor"};
+// The same, and nobody asks which operator it was that allocated: the name of what called it says more.
+const Names kUnseenGlue = {"result_type", "empty_like", "new_empty", "can_cast", "is_nonzero", "item"};
+// What programs call most of what passes: letting all 600 through would take 30 ms at every start.
+const std::pair<const char*, const char*> kFrequentViews[] = {
+    {"alias", ""}, {"as_strided", ""}, {"chunk", ""}, {"contiguous", ""}, {"detach", ""}, {"detach_", ""}, {"diagonal", ""}, {"empty_like", ""},
+    {"expand", ""}, {"expand_as", ""}, {"flatten", "using_ints"}, {"is_nonzero", ""}, {"item", ""}, {"mT", ""}, {"movedim", "int"}, {"narrow", ""},
+    {"new_empty", ""}, {"numpy_T", ""}, {"permute", ""}, {"record_stream", ""}, {"requires_grad_", ""}, {"reshape", ""}, {"result_type", "Scalar"},
+    {"result_type", "Scalar_Scalar"}, {"result_type", "Scalar_Tensor"}, {"result_type", "Tensor"}, {"select", "int"}, {"size", "int"},
+    {"slice", "Tensor"}, {"split", "Tensor"}, {"split", "sizes"}, {"split_with_sizes", ""}, {"squeeze", ""}, {"squeeze", "dim"}, {"squeeze", "dims"},
+    {"stride", "int"}, {"t", ""}, {"to", "device"}, {"to", "dtype"}, {"to", "dtype_layout"}, {"to", "other"}, {"transpose", "int"}, {"unbind", "int"},
+    {"unfold", ""}, {"unsqueeze", ""}, {"view", ""}, {"view", "dtype"}, {"view_as", ""}, {"_reshape_alias", ""}};
 const Names kSizesByValue = {"nonzero", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"};
 const Names kOverwrites = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
                            "log_normal_", "cauchy_", "geometric_"};
@@ -43,6 +57,7 @@ Kind kind_of(const c10::OperatorHandle& handle, std::string_view space, std::str
   if (space != "aten") return Kind::foreign;
   if (base == "_coalesce") return Kind::coalesces;
   if (base == "resize_") return Kind::resizes;
+  if ((kGlue.count(base) || kUnseenGlue.count(base)) && !handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA) && !op.writes) return Kind::passes;
   if (kPasses.count(base) || handle.hasTag(at::Tag::inplace_view)) return Kind::passes;
   if (base == "copy_") return Kind::copies;
   if (base == "_local_scalar_dense") return Kind::reads_scalar;
@@ -72,6 +87,7 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
   for (size_t i = 0; i < arguments.size() && i < 64; i++) {
     if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) {
       op.writes = true;
+      op.has_out = op.has_out || arguments[i].is_out();
       op.written |= uint64_t{1} << i;
       if (arguments[i].is_out() || (i == 0 && kOverwrites.count(base))) op.write_only |= uint64_t{1} << i;
     }
@@ -130,6 +146,16 @@ Operator& operator_of(const c10::OperatorHandle& handle) {
   }
   slot = known;
   return *known;
+}
+
+std::vector<c10::OperatorName> names_to_let_through() {
+  std::vector<c10::OperatorName> names;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& [base, overload] : kFrequentViews) {
+    const auto handle = dispatcher.findSchema({"aten::" + std::string(base), overload});
+    if (handle && operator_of(*handle).kind == Kind::passes) names.push_back(handle->operator_name());
+  }
+  return names;
 }
 
 std::string operator_name(uint16_t number) {

@@ -13,7 +13,7 @@
 namespace gpumem::tracer {
 
 enum class Kind : uint8_t {
-  passes,           // views, metadata, streams: changes no element
+  passes,           // views, metadata, streams: changes no element; or calls only operators that come by themselves
   leaf,             // has a CUDA kernel of its own
   composite,        // calls other operators, which come by one by one; it has no kernel to follow
   foreign,          // not PyTorch's own: never run twice
@@ -45,6 +45,7 @@ struct Operator {
   Kind kind = Kind::passes;
   uint32_t arguments = 0, returns = 0;
   bool writes = false;           // any argument is written
+  bool has_out = false;          // any is an out=, which the kernel may resize
   bool runs_on_cpu = false;      // its CPU kernel may stand in for the CUDA kernel
   bool is_zero = false;          // may be a fill with zeros
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
@@ -60,6 +61,9 @@ struct Operator {
 
 // Thread-safe; the answer lives for ever.
 Operator& operator_of(const c10::OperatorHandle& handle);
+
+// PyTorch's operators that programs call often and that need not be seen at all: views and questions.
+std::vector<c10::OperatorName> names_to_let_through();
 
 // Of a number that operator_of() gave.
 std::string operator_name(uint16_t number);

@@ -11,53 +11,76 @@
 #include <pthread.h>
 
 #include <mutex>
-#include <unordered_map>
+#include <vector>
 
 namespace gpumem::tracer {
 namespace {
 
-struct Entry {
-  c10::weak_intrusive_ptr<c10::StorageImpl> alive;
-  const void* data;
-  State state;
-};
+using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
+// Open addressing, so that a look-up is mostly one cache line. A dead storage keeps its memory until a sweep (that is what makes its
+// address safe to compare), so sweeps come early: memory that is used again soon is still in the cache.
 class Table {
  public:
   State find(c10::StorageImpl* storage) {
     std::lock_guard<std::mutex> hold(mutex_);
-    auto it = entries_.find(storage);
-    if (it == entries_.end()) return State::unknown;
+    const Entry& entry = slot_of(entries_, storage);
     // A dead storage's address cannot be reused while the weak reference holds its memory: what is found is this very one.
-    return it->second.data == storage->data() ? it->second.state : State::unknown;
+    return entry.storage && entry.data == storage->data() ? entry.state : State::unknown;
   }
 
   void put(const at::Tensor& t, State state) {
     c10::StorageImpl* storage = storage_of(t);
     std::lock_guard<std::mutex> hold(mutex_);
-    auto it = entries_.find(storage);
-    if (it != entries_.end()) {
-      it->second.data = storage->data();
-      it->second.state = state;
-      return;
+    Entry* entry = &slot_of(entries_, storage);
+    if (!entry->storage) {
+      if (state == State::unknown) return;
+      if (used_ >= sweep_at_) {
+        sweep();
+        entry = &slot_of(entries_, storage);
+      }
+      entry->alive = t.storage().getWeakStorageImpl();
+      entry->storage = storage;
+      used_++;
     }
-    if (state == State::unknown) return;
-    if (entries_.size() >= sweep_at_) sweep();
-    entries_.emplace(storage, Entry{t.storage().getWeakStorageImpl(), storage->data(), state});
+    entry->data = storage->data();
+    entry->state = state;
   }
 
   std::mutex& mutex() { return mutex_; }
 
  private:
-  void sweep() {
-    for (auto it = entries_.begin(); it != entries_.end();) it = it->second.alive.expired() ? entries_.erase(it) : std::next(it);
-    sweep_at_ = std::max<size_t>(kSweepAt, 2 * entries_.size());
+  struct Entry {
+    c10::StorageImpl* storage = nullptr;
+    const void* data = nullptr;
+    Weak alive = Weak(c10::intrusive_ptr<c10::StorageImpl>());
+    State state = State::unknown;
+  };
+  static constexpr size_t kSweepAt = 512;
+
+  static Entry& slot_of(std::vector<Entry>& entries, const c10::StorageImpl* storage) {
+    const size_t mask = entries.size() - 1;
+    size_t at = (reinterpret_cast<uintptr_t>(storage) * 0x9e3779b97f4a7c15u) >> 32 & mask;
+    while (entries[at].storage && entries[at].storage != storage) at = (at + 1) & mask;
+    return entries[at];
   }
 
-  static constexpr size_t kSweepAt = 4096;
+  void sweep() {
+    size_t alive = 0;
+    for (const Entry& entry : entries_) alive += entry.storage && !entry.alive.expired();
+    sweep_at_ = std::max<size_t>(kSweepAt, 2 * alive);
+    size_t capacity = 2 * kSweepAt;
+    while (capacity < 2 * sweep_at_) capacity *= 2;
+    std::vector<Entry> kept(capacity);
+    for (Entry& entry : entries_)
+      if (entry.storage && !entry.alive.expired()) slot_of(kept, entry.storage) = std::move(entry);
+    entries_.swap(kept);
+    used_ = alive;
+  }
+
   std::mutex mutex_;
-  std::unordered_map<c10::StorageImpl*, Entry> entries_;
-  size_t sweep_at_ = kSweepAt;
+  size_t used_ = 0, sweep_at_ = kSweepAt;  // sweep_at_: at most half of the entries
+  std::vector<Entry> entries_ = std::vector<Entry>(2 * kSweepAt);
 };
 
 // Never destroyed: autograd's threads outlive static destructors.

@@ -10,6 +10,7 @@
 #include "interface.cpp"
 #include "lazy_host.cpp"
 #include "lazy_recipes.cpp"
+#include "loans.cpp"
 #include "older_kernels.cpp"
 #include "operators.cpp"
 #include "storage_states.cpp"

@@ -207,7 +207,38 @@ def bench_llama(options):
         print(f"  RAM of the largest process {ram_gib:.2f} GiB   goal: at most {most_gib} GiB: {'met' if ram_gib <= most_gib else 'MISSED'}", flush=True)
 
 
-BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "llama": bench_llama, "estimate": bench_estimate, "ranks": bench_ranks}
+# workload, what it is, goal of the ratio (none: a worst case, shown for comparison)
+VALUES = (
+    ("gpt2", "GPT-2, AdamW", 1.5),
+    ("gpt2_adafactor", "GPT-2, Adafactor", 1.5),
+    ("resnet50", "ResNet-50, mixed precision", 1.5),
+    ("adafactor", "Adafactor alone, over known gradients: half of its operators really run", None),
+    ("small", "twenty steps of a tiny model: every operator really runs", None),
+)
+
+
+def bench_values(options):
+    """What following values costs a training step: CPU time with the tracer and without it."""
+    program = os.path.join(HERE, "values.py")
+    print("\na training step with values followed against one without (CPU time on the virtual GPU)")
+    for workload, what, goal in VALUES:
+        times = {True: [], False: []}
+        for _ in range(options.rounds):
+            for followed in (True, False):
+                # A tracer that is not there is reported, and the program runs without it.
+                without = [] if followed else ["env", "GPUMEM_TRACER=/nonexistent"]
+                _, done = run([options.gpumem, "estimate", "--json", "--full", "--gpu", options.gpu, "--", *without, options.llama_python, program, workload])
+                if followed == ("values were not followed" in done.stdout):
+                    raise Failed(f"values.py {workload}: values were {'not ' if followed else ''}followed")
+                times[followed].append(step_seconds(done.stderr))
+        ratio = statistics.median(times[True]) / statistics.median(times[False])
+        verdict = f"goal: at most {goal}: {'met' if ratio <= goal else 'MISSED'}" if goal else "no goal: a worst case"
+        print(f"  {ratio:.2f} times   {statistics.median(times[True]) * 1e3:6.2f} ms against {statistics.median(times[False]) * 1e3:6.2f} ms   "
+              f"{what} ({verdict})", flush=True)
+
+
+BENCHES = {"preload": bench_preload, "submit": bench_submit, "step": bench_step, "llama": bench_llama, "estimate": bench_estimate, "ranks": bench_ranks,
+           "values": bench_values}
 
 
 def main():
