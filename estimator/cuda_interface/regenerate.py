@@ -1,17 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the committed tables of CUDA's interface (*.def) from NVIDIA's headers and libraries: names, numbers, offsets.
-A developer's tool, run by hand when a new CUDA generation appears; the build and the tests need none of its inputs.
-Usage: regenerate.py --cuda11 INCLUDE --cuda12 INCLUDE --cuda13 INCLUDE --nvml nvml.h --cudart11 LIB --cudart12 LIB --cudart13 LIB
+A developer's tool, run when a new CUDA generation appears (its version goes into WHEELS); the build needs none of its inputs.
+Usage: regenerate.py --wheels DIR [--check]: gets the wheels below from PyPI once, keeps them in DIR, and writes the tables, or
+with --check says which of them are not what it would write (make check-headers does).
 """
 import argparse
 import ctypes
+import glob
 import os
 import re
 import subprocess
+import sys
 import tempfile
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+# What the committed tables were written from: the newest of each generation. All but cuda11's lack the folder crt/, which is its own.
+WHEELS = {
+    "11": "nvidia-cuda-runtime-cu11==11.8.89",
+    "12": "nvidia-cuda-runtime-cu12==12.9.79",
+    "13": "nvidia-cuda-runtime==13.5.37",
+    "crt": "nvidia-cuda-crt==13.2.78",
+    "nvml": "nvidia-nvml-dev==13.5.37",
+}
 
 # Structures whose layout the virtual GPU relies on: our name, NVIDIA's, header, generations.
 STRUCTS = {
@@ -21,6 +34,9 @@ STRUCTS = {
     "MemoryLocation": ("cudaMemLocation", ["11", "12", "13"]),
     "MemoryAccess": ("cudaMemAccessDesc", ["11", "12", "13"]),
     "MemoryPoolProperties": ("cudaMemPoolProps", ["11", "12", "13"]),
+    "MemoryNodeParameters": ("cudaMemAllocNodeParams", ["11", "12", "13"]),
+    "ConditionalNodeParameters": ("cudaConditionalNodeParams", ["12"]),
+    "PeerCopy3D": ("cudaMemcpy3DPeerParms", ["11", "12", "13"]),
     "LaunchConfiguration": ("cudaLaunchConfig_t", ["11", "12", "13"]),
     "PitchedPointer": ("cudaPitchedPtr", ["11", "12", "13"]),
     "Position": ("cudaPos", ["11", "12", "13"]),
@@ -54,10 +70,29 @@ def without_comments(text):
     return re.sub(r"//[^\n]*", "", re.sub(r"/\*.*?\*/", " ", text, flags=re.S))
 
 
-def write(name, lines, about):
-    with open(os.path.join(HERE, name), "w", encoding="utf-8") as f:
-        f.write("// SPDX-License-Identifier: Apache-2.0\n// %s\n// Written by regenerate.py; names and numbers only. Do not edit.\n" % about)
-        f.write("\n".join(lines) + "\n")
+def unpacked(requirement, wheels, python=sys.executable):
+    """The folder with the wheel's files, downloaded once."""
+    name, version = requirement.split("==")
+    folder = os.path.join(wheels, f"{name}-{version}")
+    if not os.path.isdir(folder):
+        os.makedirs(wheels, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=wheels) as work:
+            subprocess.run([python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "-d", work, requirement], check=True)
+            for wheel in glob.glob(work + "/*.whl"):
+                zipfile.ZipFile(wheel).extractall(work + "/files")
+            os.rename(work + "/files", folder)
+    return folder
+
+
+def one(folder, pattern):
+    found = sorted(glob.glob(os.path.join(folder, "**", pattern), recursive=True), key=len)
+    if not found:
+        raise FileNotFoundError(f"{folder} has no {pattern}")
+    return found[0]
+
+
+def table(lines, about):
+    return "// SPDX-License-Identifier: Apache-2.0\n// %s\n// Written by regenerate.py; names and numbers only. Do not edit.\n%s\n" % (about, "\n".join(lines))
 
 
 def exported(library):
@@ -72,12 +107,14 @@ def field_names(header_text, struct):
     if body is None:
         return []
     text = body.group(1)
-    while re.search(r"\{[^{}]*\}", text):  # inner structures and unions: their own name only
-        text = re.sub(r"\{[^{}]*\}", " ", text)
+    # From the innermost: a structure or union with a name is a field of that name, one without gives its members to what is around it.
+    inner = re.compile(r"\{([^{}]*)\}\s*(\w*)")
+    while "{" in text:
+        text = inner.sub(lambda found: " " + found.group(2) if found.group(2) else found.group(1), text, count=1)
     names = []
     for declaration in text.split(";"):
         m = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$", declaration.strip())
-        if m and not declaration.strip().startswith("#"):
+        if m and m.group(1) not in ("union", "struct") and not declaration.strip().startswith("#"):
             names.append(m.group(1))
     return names
 
@@ -91,7 +128,7 @@ def run_cpp(include, source, extra=()):
         return subprocess.run([path + ".out"], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def layouts(includes, nvml):
+def layouts(includes, crt, nvml):
     lines = []
     for generation, include in includes.items():
         text = without_comments(text_of(include + "/driver_types.h") + text_of(include + "/cuda.h"))
@@ -104,7 +141,7 @@ def layouts(includes, nvml):
             for name in field_names(text, base):
                 prints.append('printf("FIELD(%s, %s, %s, %%zu)\\n", offsetof(%s, %s));' % (generation, ours, name, theirs, name))
         source = '#include <cstdio>\n#include <cstddef>\n#include <cuda.h>\n#include <driver_types.h>\nint main(){%s}' % "\n".join(prints)
-        lines += run_cpp(include, source, ["-idirafter", includes["13"]])  # older wheels lack crt/
+        lines += run_cpp(include, source, ["-idirafter", crt])
     text = without_comments(text_of(nvml))
     prints = []
     for ours, theirs in NVML_STRUCTS.items():
@@ -115,10 +152,10 @@ def layouts(includes, nvml):
     return lines
 
 
-def errors(args):
+def errors(includes, libraries):
     texts, names = {}, {}
     # The newest names win; values that only older generations have are kept.
-    for library in (args.cudart11, args.cudart12, args.cudart13):
+    for library in libraries.values():
         runtime = ctypes.CDLL(library)
         runtime.cudaGetErrorName.restype = runtime.cudaGetErrorString.restype = ctypes.c_char_p
         for value in range(0, 1000):
@@ -127,7 +164,7 @@ def errors(args):
                 names[value] = name
                 texts[value] = runtime.cudaGetErrorString(value).decode()
     driver = {}
-    for include in (args.cuda11, args.cuda12, args.cuda13):
+    for include in includes.values():
         for name, value in re.findall(r"\b(CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(\d+)", without_comments(text_of(include + "/cuda.h"))):
             driver[int(value)] = name
     lines = []
@@ -197,26 +234,56 @@ def driver_tables(includes):
     return sorted(symbols), ['P("%s", %d, %s, %s)' % p for p in sorted(points)]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    for option in ("cuda11", "cuda12", "cuda13", "nvml", "cudart11", "cudart12", "cudart13"):
-        parser.add_argument("--" + option, required=True)
-    args = parser.parse_args()
-    includes = {"11": args.cuda11, "12": args.cuda12, "13": args.cuda13}
+def tables(wheels, python=sys.executable):
+    """What each committed file should hold, by name."""
+    folders = {name: unpacked(requirement, wheels, python) for name, requirement in WHEELS.items()}
+    includes = {generation: os.path.dirname(one(folders[generation], "include/cuda.h")) for generation in ("11", "12", "13")}
+    libraries = {generation: one(folders[generation], "libcudart.so.*") for generation in includes}
+    crt = os.path.dirname(os.path.dirname(one(folders["crt"], "crt/host_defines.h")))
+    nvml_h = one(folders["nvml"], "nvml.h")
     runtime = set()
-    for generation, library in (("11", args.cudart11), ("12", args.cudart12), ("13", args.cudart13)):
+    for library in libraries.values():
         runtime |= exported(library)
-    write("runtime_functions.def", ["F(%s)" % n for n in sorted(runtime)], "Every function that libcudart.so.11.0 (11.8), .12 or .13 exports.")
     symbols, points = driver_tables(includes)
-    write("driver_functions.def", ["F(%s)" % n for n in symbols], "Every function of the driver API (11.8 to 13), by symbol.")
-    write("driver_entry_points.def", points, "cuGetProcAddress: name, first CUDA version, symbol, symbol for per-thread default streams.")
-    nvml = set(re.findall(r"nvmlReturn_t\s+DECLDIR\s+(nvml\w+)\s*\(|const\s+DECLDIR\s+char\s*\*\s*(nvml\w+)\s*\(", without_comments(text_of(args.nvml))))
-    nvml_names = {a or b for a, b in nvml} | {v for _, v in re.findall(r"#\s*define\s+(nvml[A-Z]\w+)\s+(nvml[A-Z]\w+_v\d+)\s*$", text_of(args.nvml), re.M)}
-    write("nvml_functions.def", ["F(%s)" % n for n in sorted(nvml_names)], "Every function of NVML, by symbol.")
-    write("errors.def", errors(args), "Error codes: value, the runtime's name, the driver's name, text.")
-    write("device_attributes.def", enumerators(includes, "driver_types.h", "cudaDeviceAttr", "cudaDevAttr"), "cudaDeviceAttr (the driver's CUdevice_attribute has the same numbers).")
-    write("layouts.def", layouts(includes, args.nvml), "Sizes and offsets of structures by CUDA generation (0: NVML): SIZE(generation, ours, bytes), FIELD(generation, ours, name, offset).")
+    nvml = set(re.findall(r"nvmlReturn_t\s+DECLDIR\s+(nvml\w+)\s*\(|const\s+DECLDIR\s+char\s*\*\s*(nvml\w+)\s*\(", without_comments(text_of(nvml_h))))
+    nvml_names = {a or b for a, b in nvml} | {v for _, v in re.findall(r"#\s*define\s+(nvml[A-Z]\w+)\s+(nvml[A-Z]\w+_v\d+)\s*$", text_of(nvml_h), re.M)}
+    structures = layouts(includes, crt, nvml_h)
+    return {
+        "runtime_functions.def": table(["F(%s)" % n for n in sorted(runtime)], "Every function that libcudart.so.11.0 (11.8), .12 or .13 exports."),
+        "driver_functions.def": table(["F(%s)" % n for n in symbols], "Every function of the driver API (11.8 to 13), by symbol."),
+        "driver_entry_points.def": table(points, "cuGetProcAddress: name, first CUDA version, symbol, symbol for per-thread default streams."),
+        "nvml_functions.def": table(["F(%s)" % n for n in sorted(nvml_names)], "Every function of NVML, by symbol."),
+        "errors.def": table(errors(includes, libraries), "Error codes: value, the runtime's name, the driver's name, text."),
+        "device_attributes.def": table(enumerators(includes, "driver_types.h", "cudaDeviceAttr", "cudaDevAttr"), "cudaDeviceAttr (the driver's CUdevice_attribute has the same numbers)."),
+        "device_properties.def": table([re.sub(r"DeviceProperties, ", "", line) for line in structures if " DeviceProperties," in line], "cudaDeviceProp by CUDA generation: SIZE(generation, bytes), FIELD(generation, name, offset)."),
+        "layouts.def": table([line for line in structures if " DeviceProperties," not in line], "Sizes and offsets of structures by CUDA generation (0: NVML): SIZE(generation, ours, bytes), FIELD(generation, ours, name, offset)."),
+    }
+
+
+def differing(made):
+    """Names of committed files that are not what was made."""
+    wrong = []
+    for name, text in made.items():
+        path = os.path.join(HERE, name)
+        if not os.path.exists(path) or text_of(path) != text:
+            wrong.append(name)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wheels", required=True, help="where downloads are kept")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 where a table is out of date")
+    args = parser.parse_args()
+    made = tables(args.wheels)
+    wrong = differing(made)
+    for name in wrong:
+        print(("out of date: " if args.check else "written: ") + name)
+        if not args.check:
+            with open(os.path.join(HERE, name), "w", encoding="utf-8") as file:
+                file.write(made[name])
+    return 1 if args.check and wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

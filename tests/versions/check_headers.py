@@ -2,24 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """make check-headers: the virtual GPU against the headers and runtimes of each CUDA generation, which it gets from PyPI.
 
-For each version: every structure of layouts.def has the header's size and offsets; every function of the runtime and the driver
-has a name in libgpumem_vgpu.so; and cuda_program.c, compiled with these headers and linked with this libcudart, runs right.
+The committed tables are what regenerate.py writes; then for each version: every structure has the header's size and offsets as
+committed; every function of the runtime and the driver has a name in libgpumem_vgpu.so; and cuda_program.c, compiled with these
+headers and linked with this libcudart, runs right.
 Prints TAP. A few MiB of download, kept in --wheels; needs gcc, g++, nm and pip. Standard library only.
 """
 import argparse
-import glob
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 INTERFACE = os.path.join(HERE, "..", "..", "estimator", "cuda_interface")
-# The runtime's wheels bring no crt/ headers; those of the newest suit all (they declare no structure that we look at).
-CRT = "nvidia-cuda-crt==13.2.78"
 RUNTIMES = {
     "11.8": "nvidia-cuda-runtime-cu11==11.8.89",
     "12.0": "nvidia-cuda-runtime-cu12==12.0.146",
@@ -53,26 +51,6 @@ class Tap:
             print(f"#   {detail}")
 
 
-def unpacked(requirement, options):
-    """The folder with the wheel's files, downloaded once."""
-    name, version = requirement.split("==")
-    folder = os.path.join(options.wheels, f"{name}-{version}")
-    if not os.path.isdir(folder):
-        with tempfile.TemporaryDirectory(dir=options.wheels) as work:
-            subprocess.run([options.python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "-d", work, requirement], check=True)
-            for wheel in glob.glob(work + "/*.whl"):
-                zipfile.ZipFile(wheel).extractall(work + "/files")
-            os.rename(work + "/files", folder)
-    return folder
-
-
-def one(folder, pattern):
-    found = sorted(glob.glob(os.path.join(folder, "**", pattern), recursive=True), key=len)
-    if not found:
-        raise FileNotFoundError(f"{folder} has no {pattern}")
-    return found[0]
-
-
 def check_layouts(regenerate, generation, include, crt, committed):
     """Lines of layouts.def that this version's headers contradict."""
     text = regenerate.without_comments(regenerate.text_of(include + "/driver_types.h") + regenerate.text_of(include + "/cuda.h"))
@@ -84,8 +62,6 @@ def check_layouts(regenerate, generation, include, crt, committed):
         prints.append(f'printf("SIZE({generation}, {ours}, %zu)\\n", sizeof({theirs}));')
         base = {"cudaLaunchConfig_t": "cudaLaunchConfig"}.get(theirs, theirs)
         for name in regenerate.field_names(text, base):
-            if name in ("union", "struct"):  # anonymous: its members have the place of what was there before
-                continue
             prints.append(f'printf("FIELD({generation}, {ours}, {name}, %zu)\\n", offsetof({theirs}, {name}));')
     source = "#include <cstdio>\n#include <cstddef>\n#include <cuda.h>\n#include <driver_types.h>\nint main(){%s}" % "\n".join(prints)
     lines = regenerate.run_cpp(include, source, ["-idirafter", crt])
@@ -107,14 +83,21 @@ def main():
     regenerate, tap = regenerate_module(), Tap()
     with open(os.path.join(INTERFACE, "layouts.def"), encoding="utf-8") as file:
         committed = set(file.read().splitlines())
+    with open(os.path.join(INTERFACE, "device_properties.def"), encoding="utf-8") as file:  # one structure, named by its file
+        committed |= {re.sub(r"\((\d+), ", r"(\1, DeviceProperties, ", line) for line in file.read().splitlines()}
     ours = regenerate.exported(options.library)
-    crt = os.path.dirname(os.path.dirname(one(unpacked(CRT, options), "crt/host_defines.h")))
-    print(f"1..{4 * len(RUNTIMES)}")
+    def unpacked(requirement):
+        return regenerate.unpacked(requirement, options.wheels, options.python)
+
+    crt = os.path.dirname(os.path.dirname(regenerate.one(unpacked(regenerate.WHEELS["crt"]), "crt/host_defines.h")))
+    print(f"1..{1 + 4 * len(RUNTIMES)}")
+    wrong = regenerate.differing(regenerate.tables(options.wheels, options.python))
+    tap.say(not wrong, "the committed tables are what regenerate.py writes", wrong)
     for version, requirement in RUNTIMES.items():
-        folder = unpacked(requirement, options)
+        folder = unpacked(requirement)
         generation = version.split(".")[0]
-        include = os.path.dirname(one(folder, "include/cuda.h"))
-        cudart = one(folder, "libcudart.so.*")
+        include = os.path.dirname(regenerate.one(folder, "include/cuda.h"))
+        cudart = regenerate.one(folder, "libcudart.so.*")
         count, wrong = check_layouts(regenerate, generation, include, crt, committed)
         tap.say(count > 100 and not wrong, f"CUDA {version}: {count} sizes and offsets are those of its headers", wrong)
         lacking = sorted(regenerate.exported(cudart) - ours)

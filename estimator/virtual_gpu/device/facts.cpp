@@ -18,75 +18,19 @@ struct Field {
   uint16_t offset;
 };
 constexpr Field kFields[] = {
-#define SIZE(generation, structure, bytes)
-#define FIELD(generation, structure, name, offset) FIELD_##structure(generation, name, offset)
-#define FIELD_DeviceProperties(generation, name, offset) {generation, #name, offset},
-#define FIELD_PointerAttributes(...)
-#define FIELD_FunctionAttributes(...)
-#define FIELD_MemoryLocation(...)
-#define FIELD_MemoryAccess(...)
-#define FIELD_MemoryPoolProperties(...)
-#define FIELD_LaunchConfiguration(...)
-#define FIELD_PitchedPointer(...)
-#define FIELD_Position(...)
-#define FIELD_Extent(...)
-#define FIELD_Copy3D(...)
-#define FIELD_GraphEdge(...)
-#define FIELD_GraphUpdateResult(...)
-#define FIELD_GraphInstantiateParameters(...)
-#define FIELD_HostNodeParameters(...)
-#define FIELD_IpcHandle(...)
-#define FIELD_PhysicalProperties(...)
-#define FIELD_PhysicalAccess(...)
-#define FIELD_DriverCopy2D(...)
-#define FIELD_DriverUuid(...)
-#define FIELD_DriverLaunchConfiguration(...)
-#define FIELD_DriverLegacyProperties(...)
-#define FIELD_NvmlMemory(...)
-#define FIELD_NvmlMemoryV2(...)
-#define FIELD_NvmlProcessV1(...)
-#define FIELD_NvmlProcessV2(...)
-#define FIELD_NvmlPci(...)
-#define FIELD_NvmlUtilization(...)
-#define FIELD_NvmlBar1(...)
-#include "estimator/cuda_interface/layouts.def"
+#define SIZE(generation, bytes)
+#define FIELD(generation, name, offset) {generation, #name, offset},
+#include "estimator/cuda_interface/device_properties.def"
+#undef SIZE
+#undef FIELD
 };
 
 constexpr size_t kPropertySizes[] = {
+#define SIZE(generation, bytes) bytes,
+#define FIELD(generation, name, offset)
+#include "estimator/cuda_interface/device_properties.def"
 #undef SIZE
 #undef FIELD
-#define SIZE(generation, structure, bytes) SIZE_##structure(bytes)
-#define FIELD(...)
-#define SIZE_DeviceProperties(bytes) bytes,
-#define SIZE_PointerAttributes(bytes)
-#define SIZE_FunctionAttributes(bytes)
-#define SIZE_MemoryLocation(bytes)
-#define SIZE_MemoryAccess(bytes)
-#define SIZE_MemoryPoolProperties(bytes)
-#define SIZE_LaunchConfiguration(bytes)
-#define SIZE_PitchedPointer(bytes)
-#define SIZE_Position(bytes)
-#define SIZE_Extent(bytes)
-#define SIZE_Copy3D(bytes)
-#define SIZE_GraphEdge(bytes)
-#define SIZE_GraphUpdateResult(bytes)
-#define SIZE_GraphInstantiateParameters(bytes)
-#define SIZE_HostNodeParameters(bytes)
-#define SIZE_IpcHandle(bytes)
-#define SIZE_PhysicalProperties(bytes)
-#define SIZE_PhysicalAccess(bytes)
-#define SIZE_DriverCopy2D(bytes)
-#define SIZE_DriverUuid(bytes)
-#define SIZE_DriverLaunchConfiguration(bytes)
-#define SIZE_DriverLegacyProperties(bytes)
-#define SIZE_NvmlMemory(bytes)
-#define SIZE_NvmlMemoryV2(bytes)
-#define SIZE_NvmlProcessV1(bytes)
-#define SIZE_NvmlProcessV2(bytes)
-#define SIZE_NvmlPci(bytes)
-#define SIZE_NvmlUtilization(bytes)
-#define SIZE_NvmlBar1(bytes)
-#include "estimator/cuda_interface/layouts.def"
 };
 static_assert(sizeof(kPropertySizes) / sizeof(kPropertySizes[0]) == 3, "CUDA 11, 12 and 13");
 

@@ -106,6 +106,27 @@ GPUMEM_EXPORT int cuStreamAttachMemAsync(Stream stream, uint64_t pointer, size_t
 }
 DRIVER_ALIAS(cuStreamAttachMemAsync_ptsz, cuStreamAttachMemAsync);
 
+// --- First versions, of a time when sizes had 32 bits: what does not fit is the most that does ---
+
+extern "C" int cuDeviceTotalMem_v2(size_t *, int);
+extern "C" int cuMemGetInfo_v2(size_t *, size_t *);
+static unsigned as_word(size_t bytes) { return bytes > 0xffffffff ? 0xffffffff : static_cast<unsigned>(bytes); }
+GPUMEM_EXPORT int cuDeviceTotalMem(unsigned *bytes, int device) {
+  size_t all = 0;
+  const int error = cuDeviceTotalMem_v2(&all, device);
+  const unsigned word = as_word(all);
+  return give(error, bytes, &word, sizeof(word));
+}
+GPUMEM_EXPORT int cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes) {
+  if (free_bytes == nullptr || total_bytes == nullptr) return cuda::kInvalidValue;
+  size_t free_size = 0, total_size = 0;
+  const int error = cuMemGetInfo_v2(&free_size, &total_size);
+  if (error != cuda::kSuccess) return error;
+  *free_bytes = as_word(free_size);
+  *total_bytes = as_word(total_size);
+  return cuda::kSuccess;
+}
+
 // --- Contexts ---
 
 GPUMEM_EXPORT int cuCtxGetId(void *context, unsigned long long *id) {

@@ -495,30 +495,28 @@ void look() {
   printf("\n");
 }
 
-// cudaDeviceProp by generation: size and places of what torch reads, from layouts.def.
+// cudaDeviceProp by generation: size and places of what torch reads, from device_properties.def.
 struct Place {
   int generation;
   const char *name;
   size_t offset;
 };
 constexpr Place kPlaces[] = {
-#define SIZE(generation, structure, bytes)
-#define FIELD(generation, structure, name, offset) {generation, #structure "." #name, offset},
-#include "estimator/cuda_interface/layouts.def"
+#define SIZE(generation, bytes)
+#define FIELD(generation, name, offset) {generation, #name, offset},
+#include "estimator/cuda_interface/device_properties.def"
 #undef SIZE
 #undef FIELD
 };
 template <class T>
 T read_field(const char *properties, int generation, const char *name) {
-  char full[96];
-  snprintf(full, sizeof full, "DeviceProperties.%s", name);
   for (const Place &place : kPlaces) {
-    if (place.generation != generation || strcmp(place.name, full) != 0) continue;
+    if (place.generation != generation || strcmp(place.name, name) != 0) continue;
     T value;
     memcpy(&value, properties + place.offset, sizeof value);
     return value;
   }
-  fprintf(stderr, "no %s in CUDA %d\n", full, generation);
+  fprintf(stderr, "no %s in CUDA %d\n", name, generation);
   exit(1);
 }
 void properties() {
