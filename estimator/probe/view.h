@@ -5,7 +5,7 @@
 // is an overlay over the real one (see Note [Locked mounts]); where the kernel refuses an overlay (Lustre, GPFS and
 // others) it is bound read-only, and the directories that a program is likely to write in become private ones. /run is
 // empty (no foreign sockets; the one directory shared with the probe aside), /dev has harmless devices only, /proc is
-// the new pid namespace's, /sys is read-only.
+// the new pid namespace's, /sys is read-only; /etc/hosts names this host first, for there is no name server.
 //
 // Note [Foreign groups]. An ordinary user's namespace maps that user and their primary group only, and an overlay
 // copies nothing whose owner or group it cannot map: in a project directory of another group, files could be neither

@@ -67,6 +67,23 @@ Status make_dev(const std::string& dev, const std::string& space) {
   return {};
 }
 
+// Ranks of one machine find each other by its name. The sandbox has a loopback and no name server, and what the host's own
+// file says of the name is an address that leads nowhere here: ours comes first.
+void name_this_host(const std::string& space, const std::string& root, std::vector<std::string>& notes) {
+  char buffer[256] = "";
+  if (::gethostname(buffer, sizeof buffer - 1) != 0 || buffer[0] == '\0') return;
+  const std::string name = buffer, first_label = name.substr(0, name.find('.'));
+  std::string text = "127.0.0.1 localhost " + name + (first_label == name ? "" : " " + first_label) + "\n";
+  if (const auto known = read_file(root + "/etc/hosts", 1 << 20)) text += *known;
+  const std::string own = space + "/hosts", target = root + "/etc/hosts";
+  struct stat found {};
+  // A symbolic link may lead out of the view.
+  const bool possible = ::lstat(target.c_str(), &found) == 0 ? S_ISREG(found.st_mode) : (touch(target), true);
+  FileDescriptor file(::open(own.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const bool written = file.valid() && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!possible || !written || !bind(own, target)) notes.push_back("the program may not have found this host by its name: /etc/hosts cannot be replaced");
+}
+
 Status make_run(const ViewPlan& plan, const std::string& run, const std::string& space) {
   const std::string own = space + "/run";
   ::mkdir(own.c_str(), 0755);
@@ -114,6 +131,7 @@ Status make_special_directories(const ViewPlan& plan, const std::string& space, 
     }
   }
   if (auto made = make_dev(root + "/dev", space); !made) return made;
+  name_this_host(space, root, notes);
   return make_run(plan, root + "/run", space);
 }
 

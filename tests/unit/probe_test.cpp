@@ -115,6 +115,14 @@ TEST_F(SandboxTest, NoNetworkButItsOwnLoopback) {
   EXPECT_NE(output.find("own loopback works"), std::string::npos) << output;
 }
 
+TEST_F(SandboxTest, ThisHostsNameIsItsOwnLoopbackWhateverNameServersSay) {
+  const auto known = read_file("/etc/hosts");
+  const std::string output = output_of_script("python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'; cat /etc/hosts");
+  EXPECT_EQ(output.find("127.0.0.1\n127.0.0.1 localhost "), 0u) << output;
+  EXPECT_NE(output.find(known ? *known : ""), std::string::npos) << "what the file said otherwise stays: " << output;
+  EXPECT_EQ(read_file("/etc/hosts").value_or(""), known ? *known : "") << "the host's is as it was";
+}
+
 TEST_F(SandboxTest, ForeignUnixSocketsLeadNowhere) {
   const std::string path = directory_ + "/socket";
   const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
