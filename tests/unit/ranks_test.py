@@ -8,7 +8,7 @@ import unittest
 
 SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "estimator", "shim")
 
-LOOK = "import sys; sys.path.insert(0, %r); from _gpumem_shim import ranks; sys.stdin.readline(); print(ranks.all_here(%d), flush=True); sys.stdin.readline()"
+LOOK = "import sys; sys.path.insert(0, %r); from _gpumem_shim import ranks; print('here', flush=True); sys.stdin.readline(); print(ranks.all_here(%d), flush=True); sys.stdin.readline()"
 
 STEP = """
 import sys, time; sys.path.insert(0, %r)
@@ -37,6 +37,8 @@ class Ranks(unittest.TestCase):
     def look(self, world, *environments):
         """What each of the processes says of a world of that size, all of them living."""
         processes = [self.start(LOOK % (SHIM, world), **environment) for environment in environments]
+        for process in processes:  # the environment of one that is still being started cannot be read
+            self.assertEqual(process.stdout.readline(), "here\n")
         for process in processes:
             process.stdin.write("\n")
             process.stdin.flush()
