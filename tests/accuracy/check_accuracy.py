@@ -59,8 +59,10 @@ def sample(rows, count):
 
 
 def workload(row):
-    zero_grad_pos = "0" if row["zero_grad_pos"] in ("", "null") else row["zero_grad_pos"]
     script = "train_cnn.py" if row["kind"] == "cnn" else "train_lm.py"
+    zero_grad_pos = row["zero_grad_pos"]
+    if zero_grad_pos in ("", "null"):  # before there was a choice, data/README.md
+        zero_grad_pos = "0" if row["kind"] == "cnn" else "2"
     return [os.path.join(HERE, "workloads", script), row["model"], row["optimizer"], row["batch"], zero_grad_pos]
 
 

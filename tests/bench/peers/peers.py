@@ -19,7 +19,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WORKLOADS = os.path.join(HERE, "..", "..", "accuracy", "workloads")
+sys.path.insert(0, os.path.join(HERE, "..", "..", "accuracy"))
+import check_accuracy  # noqa: E402
+
 KINDS = (("cnn", "CNN"), ("transformer", "transformer"))
 TOOLS = {
     "gpumem": "gpumem",
@@ -47,11 +49,8 @@ def rows_of(options):
 
 
 def workload(row):
-    zero_grad_pos = "0" if row["zero_grad_pos"] in ("", "null") else row["zero_grad_pos"]
-    script = "train_cnn.py" if row["kind"] == "cnn" else "train_lm.py"
-    arguments = [os.path.join(WORKLOADS, script), row["model"], row["optimizer"], row["batch"], zero_grad_pos]
     # Every line as long as the longest: which lines the published runs drew is not known.
-    return arguments + ([] if row["kind"] == "cnn" else ["--fixed-length", "--skip-init"])
+    return check_accuracy.workload(row) + ([] if row["kind"] == "cnn" else ["--fixed-length", "--skip-init"])
 
 
 def command(tool, row, options):
