@@ -74,6 +74,26 @@ class Workload:
             optimizer.zero_grad()
 
 
+def fake_model(work, mode):
+    """The model made of fake tensors; one that computes with tensors' values while it is made (RegNet) is made first and faked then."""
+    import torch
+    from torch._subclasses.fake_tensor import DataDependentOutputException
+
+    try:
+        with mode:
+            return work.model()
+    except DataDependentOutputException:
+        model = work.model()
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = torch.nn.Parameter(mode.from_tensor(parameter.detach()), requires_grad=parameter.requires_grad)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = mode.from_tensor(buffer)
+    return model
+
+
 def mem_tracker(work):
     """torch.distributed._tools.mem_tracker under fake tensors: nothing is computed. On fake CPU tensors where this PyTorch has no GPU to
     ask for fake CUDA tensors' kernels; its peak counts tensors, not segments."""
@@ -82,8 +102,9 @@ def mem_tracker(work):
     from torch.distributed._tools.mem_tracker import MemTracker
 
     device = torch.device("cpu")
-    with FakeTensorMode():
-        model = work.model().to(device)
+    mode = FakeTensorMode()
+    model = fake_model(work, mode)
+    with mode:
         model.train()
         optimizer = work.optimizer(model)
         tracker = MemTracker()
