@@ -38,6 +38,7 @@ const char* proof_name(ProofResult result) {
   return "";
 }
 
+// Optimizer steps are told apart by the optimizers' addresses, so equal runs may count one more or less (steps.py).
 ProofRun judge_proof(const nlohmann::json& first, const Observation& seen, const nlohmann::json& second) {
   ProofRun run;
   run.capacity_bytes = seen.capacity_bytes;
@@ -48,7 +49,7 @@ ProofRun judge_proof(const nlohmann::json& first, const Observation& seen, const
     run.why_not = second.value("error", "it ended otherwise: " + status);
   } else if (const std::uint64_t refused = refused_requests(seen); refused > 0) {
     run.why_not = std::to_string(refused) + " requests were refused, and it went on with less";
-  } else if (bytes_of(second, "steps") < bytes_of(first, "steps") && !second.value("stopped_early", false)) {
+  } else if (10 * bytes_of(second, "steps") < 9 * bytes_of(first, "steps") && !second.value("stopped_early", false)) {
     run.why_not = "it made " + std::to_string(bytes_of(second, "steps")) + " optimizer steps instead of " + std::to_string(bytes_of(first, "steps"));
   } else {
     run.passed = true;

@@ -64,9 +64,11 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 void look_at_maps(pid_t pid, TorchProcess& process) {
   auto maps = read_file(proc_path(pid, "maps"));
   if (!maps) return;
+  process.has_virtual_gpu = process.has_virtual_gpu || maps->find("/libgpumem_vgpu.so") != std::string::npos;
+  // A process that ends while it is read shows a part only, by rising addresses: PyTorch's libraries, and not ours above them.
+  if (!process.has_virtual_gpu && maps->find("[stack]") == std::string::npos) return;
   process.has_torch = process.has_torch || maps->find("/libtorch_cpu.so") != std::string::npos;
   process.has_cuda_build = process.has_cuda_build || maps->find("/libtorch_cuda.so") != std::string::npos;
-  process.has_virtual_gpu = process.has_virtual_gpu || maps->find("/libgpumem_vgpu.so") != std::string::npos;
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What proof runs say of many estimates (gpumem estimate --prove): used by tests/accuracy/check_accuracy.py and tests/programs/run.
 
-A proven limit is one that a second run has held. None may fail: where the replay's limit does not hold, it is not proven, and counts
-as such here. Python's standard library only.
+A limit is proven when a second run has held it; what does not hold is not proposed. Python's standard library only.
 """
 import statistics
 
@@ -15,6 +14,15 @@ def failed_first(estimate):
     return proof.get("result") in ("proven_at_peak", "disproven") and any(not one["passed"] for one in proof.get("runs", []))
 
 
+def tried(estimate):
+    """A limit below the peak was tried."""
+    return failed_first(estimate) and len(estimate["proof"]["runs"]) > 1 or held(estimate)
+
+
+def held(estimate):
+    return (estimate.get("proof") or {}).get("result") == "proven"
+
+
 def below_peak_percent(estimate):
     """How far the limit that the allocator's model gives lies below peak reserved; None where no lower one was looked for."""
     reserved, limit = estimate.get("peak_reserved_bytes"), estimate.get("minimum_limit_bytes")
@@ -25,8 +33,9 @@ def below_peak_percent(estimate):
 
 def table(named):
     """Lines for people; `named`: (kind, name, estimate) of every run that was asked to prove its limit."""
+    estimates = [estimate for _, _, estimate in named]
     kinds = list(dict.fromkeys(kind for kind, _, _ in named))
-    lines = [f"{'proofs':14} {'runs':>5} {'proven':>7} {'at peak':>8} {'failed':>7} {'not provable':>13} {'limit below reserved: median':>29} {'max':>6} {'proof s':>8}"]
+    lines = [f"{'proofs':14} {'runs':>5} {'proven':>7} {'at peak':>8} {'not held':>9} {'not provable':>13} {'limit below reserved: median':>29} {'max':>6} {'proof s':>8}"]
     details = []
     for kind in kinds + (["all"] if len(kinds) > 1 else []):
         of_kind = [(name, estimate) for one, name, estimate in named if kind in (one, "all")]
@@ -40,11 +49,12 @@ def table(named):
             if kind == "all" or len(kinds) == 1:
                 details += list(words(name, estimate))
         below = [value for value in (below_peak_percent(estimate) for _, estimate in of_kind) if value is not None]
-        lines.append(f"{kind:14} {len(of_kind):5d} {results['proven']:7d} {results['proven_at_peak']:8d} {results['disproven']:7d} {results['other']:13d} "
+        lines.append(f"{kind:14} {len(of_kind):5d} {results['proven']:7d} {results['proven_at_peak']:8d} {results['disproven']:9d} {results['other']:13d} "
                      + (f"{statistics.median(below):27.1f} % {max(below):4.1f} %" if below else f"{'-':>29} {'-':>6}")
                      + (f" {statistics.median(seconds):8.1f}" if seconds else f" {'-':>8}"))
     lines += ["proven: a second run held the limit; at peak: it held the first run's peak, as the limit did not hold or was no lower;",
-              "failed: neither held; not provable: no estimate to prove, see below."] + details
+              "not held: the program takes what it is given, or runs differ: its need is the highest peak seen, unproven; not provable: see below.",
+              f"limits below the peak: {sum(map(tried, estimates))} tried, {sum(map(held, estimates))} held"] + details
     return "\n".join(lines)
 
 
