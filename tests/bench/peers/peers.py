@@ -176,6 +176,7 @@ def main():
     parser.add_argument("--rows", type=int, default=12, help="of each kind")
     parser.add_argument("--largest", type=float, default=4.5, help="GiB that a row needs at most")
     parser.add_argument("--tools", default=",".join(TOOLS))
+    parser.add_argument("--only", default="", help="run rows with this in `model optimizer batch`")
     parser.add_argument("--timeout", type=int, default=900)
     parser.add_argument("--retry", action="store_true", help="run again what failed")
     parser.add_argument("--table", action="store_true", help="run nothing")
@@ -187,6 +188,8 @@ def main():
             parser.error("unknown tool " + tool)
     if not options.table:
         for row in rows:
+            if options.only not in "%(model)s %(optimizer)s %(batch)s" % row:
+                continue
             for tool in tools:
                 key = tool + "|" + row["path"]
                 if key in results and not (options.retry and "error" in results[key]):
