@@ -91,7 +91,9 @@ std::string estimate_table(const nlohmann::json& estimate) {
     const bool partial = text(estimate, "status") != "complete";
     const std::string so_far = partial ? " (until it ended)" : "";
     out += line("peak allocated", format_size(bytes(estimate, "peak_allocated_bytes")) + so_far);
-    out += line("peak reserved", format_size(bytes(estimate, "peak_reserved_bytes")) + so_far);
+    const std::uint64_t reserved = bytes(estimate, "peak_reserved_bytes"), lagging = bytes(estimate, "peak_reserved_lagging_bytes");
+    const std::string lag = lagging > reserved ? ", up to " + format_size(lagging) + " where the GPU lags behind the program" : "";
+    out += line("peak reserved", format_size(reserved) + so_far + lag);
     out += line("context", format_size(bytes(estimate, "context_bytes")));
     out += line("need", format_size(bytes(estimate, "need_bytes")) + (partial ? so_far : ", before any margin" + proof_words(estimate)));
     if (!partial) out += minimum_line(estimate);

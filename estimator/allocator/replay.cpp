@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -15,8 +16,8 @@ constexpr std::uint64_t kGranularity = 2u << 20;
 // One participant while it is replayed.
 class Player {
  public:
-  Player(const Participant& participant, Driver& driver)
-      : trace_(*participant.trace), allocator_(participant.config, driver), blocks_(trace_.slots), tickets_(trace_.slots) {}
+  Player(const Participant& participant, Driver& driver, std::uint64_t lag_allocations)
+      : lag_allocations_(lag_allocations), trace_(*participant.trace), allocator_(participant.config, driver), blocks_(trace_.slots), tickets_(trace_.slots) {}
 
   bool at_end() const { return next_ >= trace_.requests.size(); }
   std::size_t next() const { return next_; }
@@ -28,6 +29,8 @@ class Player {
     const Request& request = trace_.requests[next_++];
     switch (request.kind) {
       case Request::Kind::allocate:
+        ++allocations_;
+        catch_up(allocations_);
         blocks_[request.slot] = allocator_.allocate(request.bytes, request.stream, request.pool);
         return blocks_[request.slot] != nullptr;
       case Request::Kind::free:
@@ -37,9 +40,16 @@ class Player {
         tickets_[request.slot] = 0;
         if (Block*& block = blocks_[request.slot]; block != nullptr) tickets_[request.slot] = allocator_.free_later(std::exchange(block, nullptr));
         break;
-      case Request::Kind::complete: allocator_.complete(tickets_[request.slot]); break;
-      case Request::Kind::empty_cache: allocator_.empty_cache(); break;
+      case Request::Kind::complete:
+        late_.push_back({tickets_[request.slot], allocations_ + lag_allocations_});
+        catch_up(allocations_);
+        break;
+      case Request::Kind::empty_cache:
+        catch_up(kNoLimit);
+        allocator_.empty_cache();
+        break;
       case Request::Kind::release_pool:
+        catch_up(kNoLimit);
         allocator_.use_pool(request.pool);
         allocator_.release_pool(request.pool);
         break;
@@ -57,10 +67,20 @@ class Player {
   }
 
  private:
+  struct Late {
+    std::uint64_t ticket, due;  // in allocations
+  };
+  void catch_up(std::uint64_t allocations) {
+    for (; !late_.empty() && late_.front().due <= allocations; late_.pop_front()) allocator_.complete(late_.front().ticket);
+  }
+
+  const std::uint64_t lag_allocations_;
   const Trace& trace_;
   Allocator allocator_;
   std::vector<Block*> blocks_;
   std::vector<std::uint64_t> tickets_;
+  std::deque<Late> late_;
+  std::uint64_t allocations_ = 0;
   std::size_t next_ = 0;
 };
 
@@ -70,7 +90,7 @@ ReplayResult replay(std::span<const Participant> participants, const ReplayOptio
   VirtualGpu gpu(options.capacity_bytes, options.total_bytes);
   ReplayResult result;
   std::vector<std::unique_ptr<Player>> players;
-  for (const auto& participant : participants) players.push_back(std::make_unique<Player>(participant, gpu));
+  for (const auto& participant : participants) players.push_back(std::make_unique<Player>(participant, gpu, options.lag_allocations));
   const auto play = [&](std::size_t index) {  // false: stop
     Player& player = *players[index];
     const std::size_t request = player.next();
@@ -145,6 +165,18 @@ std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> part
   }
   minimum.limit_bytes = high * kGranularity;
   return minimum;
+}
+
+bool crosses_streams(const Trace& trace) {
+  return std::any_of(trace.requests.begin(), trace.requests.end(), [](const Request& request) { return request.kind == Request::Kind::free_later; });
+}
+
+bool passes_lagging(std::span<const Participant> participants, std::uint64_t total_bytes, std::uint64_t limit_bytes) {
+  ReplayOptions options;
+  options.total_bytes = total_bytes;
+  options.capacity_bytes = limit_bytes;
+  options.lag_allocations = kLagAllocations;
+  return !replay(participants, options).out_of_memory;
 }
 
 bool reproduces(const Participant& participant, std::uint64_t total_bytes) {

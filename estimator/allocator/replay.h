@@ -8,6 +8,13 @@
 // over multiples of 2 MiB, the device's granularity, between what is live at once and what the cache takes without
 // need. Fragmentation is not monotonic in theory: what is returned has been replayed and passes.
 //
+// Note [A lagging device]
+// A record is of a device that has done its work when it is queued, so memory that another stream used comes back at
+// the next allocation. A real device lags behind its host, by at most 1024 launches (kMostQueued in the virtual GPU's
+// streams.h); an operator launches at least once for most allocations. So memory that comes back `lag_allocations` = 1024
+// allocations later is an upper bound of what any device keeps; that the program waits in between is not known here and
+// left out. It ends early where PyTorch itself waits: when the cache is emptied, and before it runs out of memory.
+//
 // Note [Participants]
 // Processes that use one device at once. Their requests are merged by time as recorded; each has a cache of its own,
 // gives back only its own, and holds nothing after its last event. How processes of the next run interleave is
@@ -33,9 +40,14 @@ struct ReplayOptions {
   std::uint64_t capacity_bytes = kNoLimit;   // of all participants together, without contexts
   std::uint64_t total_bytes = std::uint64_t{16} << 30;  // what the device says it has: fractions are of it
   bool stop_at_out_of_memory = true;
+  std::uint64_t lag_allocations = 0;     // Note [A lagging device]
   // Called after each request, with its number and the participant's state; may be empty. For timelines.
   std::function<void(std::size_t participant, std::size_t request, const Allocator& allocator)> observe;
 };
+
+inline constexpr std::uint64_t kLagAllocations = 1024;
+// Some memory was used by another stream than its own: only then does a lag make a difference.
+bool crosses_streams(const Trace& trace);
 
 struct ReplayResult {
   bool out_of_memory = false;            // a request was refused that had been served when it was recorded
@@ -59,6 +71,9 @@ struct MinimumLimit {
 
 // nullopt: even without a limit a request is refused (a fraction set by the program).
 std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> participants, std::uint64_t total_bytes);
+
+// True where the limit is enough on a device that lags, too.
+bool passes_lagging(std::span<const Participant> participants, std::uint64_t total_bytes, std::uint64_t limit_bytes);
 
 // True where the model, with the recorded settings and no limit, comes to the peak that was recorded: only then do its
 // other answers speak of this process.

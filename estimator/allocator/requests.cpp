@@ -78,7 +78,7 @@ class Converter {
       ++trace_.unknown;
       return;
     }
-    if (next != nullptr && next->action == EventAction::free_completed && next->address == event.address) {
+    if (next != nullptr && next->action == EventAction::free_completed && next->address == event.address && !(next->flags & record::kEventWaited)) {
       request(Request::Kind::free, event, found->second.slot, 0);
       end(found);
       completed_ = event.address;

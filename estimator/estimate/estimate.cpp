@@ -100,6 +100,19 @@ std::uint64_t refusals(const Observation& seen, std::uint64_t* largest_bytes) {
   return count;
 }
 
+// What makes a host refuse address space, and what to do about it.
+std::string why_refused(const Observation& seen) {
+  if (seen.strict_overcommit) {
+    return "this host counts address space as memory (vm.overcommit_memory is 2), and device memory is address space here: "
+           "estimate on a host where it is 0 or 1, or for a GPU with less memory (--capacity)";
+  }
+  if (seen.address_space_limit_bytes > 0) {
+    return "an address-space limit of " + format_size(seen.address_space_limit_bytes) +
+           " is in force (ulimit -v), and device memory is address space here: raise it above the GPU's memory and the program's own";
+  }
+  return "does the program set an address-space limit (ulimit -v)?";
+}
+
 Verdict judge_failure(const Observation& seen) {
   if (const SeenTorch* lost = find_lost(seen)) return preload_lost(*lost);
   if (torch_was_cpu_only(seen)) return cpu_only_torch();
@@ -118,7 +131,7 @@ Verdict judge_failure(const Observation& seen) {
     if (process.host_failures == 0) continue;
     return {"failed", "host_failure",
             std::string("the host refused ") + process.host_failure + " (" + strerror(process.host_errno) + ", " +
-                format_size(process.host_failure_bytes) + "): is there an address-space limit (ulimit -v) or strict overcommit?"};
+                format_size(process.host_failure_bytes) + "): " + why_refused(seen)};
   }
   if (!seen.book.missing.empty()) {
     return {"unsupported", "missing_function",
@@ -199,6 +212,12 @@ Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t s
   if (used && seen.gpu.fields.count("context_bytes") && seen.gpu.fields.at("context_bytes").source == "assumed") {
     notes.add("the CUDA context of a process on " + seen.gpu.name + " is assumed to take " + format_size(seen.gpu.context_bytes()) + ", an upper bound", false);
   }
+  for (const auto& process : seen.record.processes) {
+    const gpus::Context* closest = used ? seen.gpu.closest_context(process.torch, process.cuda) : nullptr;
+    if (closest != nullptr && closest->torch != process.torch) {
+      notes.add("the CUDA context of PyTorch " + process.torch + " on " + seen.gpu.name + " was not measured: that of " + closest->torch + " was taken", false);
+    }
+  }
   std::string also_assumed;
   for (const auto& field : seen.gpu.assumed_fields()) {
     if (field != "context_bytes") also_assumed += (also_assumed.empty() ? "" : ", ") + field;
@@ -231,6 +250,10 @@ void add_versions(const Observation& seen, nlohmann::json& estimate) {
 
 }  // namespace
 
+static nlohmann::json lagging(const DeviceFigures& figures) {
+  return figures.peak_reserved_lagging_bytes ? nlohmann::json(*figures.peak_reserved_lagging_bytes) : nlohmann::json();
+}
+
 nlohmann::json make_estimate(const Observation& seen) {
   const Verdict verdict = judge(seen);
   std::uint64_t steps = 0;
@@ -256,6 +279,7 @@ nlohmann::json make_estimate(const Observation& seen) {
     devices.push_back({{"device", i},
                        {"peak_allocated_bytes", figures[i].peak_allocated_bytes},
                        {"peak_reserved_bytes", figures[i].peak_reserved_bytes},
+                       {"peak_reserved_lagging_bytes", lagging(figures[i])},
                        {"minimum_limit_bytes", figures[i].minimum_limit_bytes},
                        {"minimum_need_bytes", figures[i].minimum_need_bytes},
                        {"retries_at_minimum", figures[i].retries_at_minimum},
@@ -265,12 +289,14 @@ nlohmann::json make_estimate(const Observation& seen) {
   }
   estimate["peak_allocated_bytes"] = largest.peak_allocated_bytes;
   estimate["peak_reserved_bytes"] = largest.peak_reserved_bytes;
+  estimate["peak_reserved_lagging_bytes"] = lagging(largest);
   estimate["minimum_limit_bytes"] = largest.minimum_limit_bytes;
   std::uint64_t minimum_need_bytes = 0;  // each device must have what the hungriest needs
   for (const auto& device : figures) minimum_need_bytes = std::max(minimum_need_bytes, device.minimum_need_bytes);
   estimate["minimum_need_bytes"] = minimum_need_bytes;
   estimate["no_minimum"] = largest.no_minimum.empty() ? nlohmann::json() : nlohmann::json(largest.no_minimum);
   estimate["context_bytes"] = largest.context_bytes;
+  estimate["context_of_a_process_bytes"] = largest_context(seen);
   estimate["need_bytes"] = largest.need_bytes;
   estimate["proof"] = nullptr;
   estimate["gpu"] = seen.gpu.name;

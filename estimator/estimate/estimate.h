@@ -65,6 +65,9 @@ struct Observation {
   std::string output_tail;
   bool has_output_tail = false;
   bool own_cudnn = false;          // GPUMEM_CUDNN was there for jobs whose own is too old
+  bool strict_overcommit = false;  // vm.overcommit_memory is 2 on this host
+  std::uint64_t address_space_limit_bytes = 0;  // RLIMIT_AS that the program began with; 0: none
+  bool lagging_clock = false;      // the device lagged already (GPUMEM_CLOCK)
   bool on_cpu = false;             // xMem's method: the program trained on the CPU; its figures come from estimator/xmem
   double wall_s = 0;
 };

@@ -54,6 +54,23 @@ const record::Process* record_of(const Observation& observation, pid_t pid) {
   return nullptr;
 }
 
+std::uint64_t context_of(const Observation& observation, const book::ProcessUse& process, int device) {
+  const std::uint64_t charged_bytes = process.devices[device].context_peak_bytes;
+  const record::Process* recorded = record_of(observation, process.pid);
+  if (recorded == nullptr || charged_bytes != observation.gpu.context_bytes()) return charged_bytes;
+  const gpus::Context* closest = observation.gpu.closest_context(recorded->torch, recorded->cuda);
+  return closest != nullptr ? std::min(charged_bytes, closest->warm_bytes) : charged_bytes;
+}
+
+std::uint64_t largest_context(const Observation& observation) {
+  std::uint64_t largest_bytes = 0;
+  for (const auto& process : observation.book.processes) {
+    for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i)
+      largest_bytes = std::max(largest_bytes, context_of(observation, process, i));
+  }
+  return largest_bytes;
+}
+
 bool used_device_memory(const Observation& observation) {
   for (const auto& process : observation.book.processes) {
     for (const auto& device : process.devices) {
@@ -67,35 +84,47 @@ std::vector<DeviceFigures> device_figures(const Observation& observation) {
   std::vector<DeviceFigures> all;
   for (int i = 0; i < static_cast<int>(observation.book.devices.size()); ++i) {
     DeviceFigures figures;
-    std::uint64_t largest = 0, largest_context = 0, all_contexts = 0;
+    std::uint64_t largest = 0, largest_context = 0, all_contexts = 0, largest_excess = 0, all_excess = 0;
     record::DevicePeaks largest_peaks, sum;
     for (const auto& process : observation.book.processes) {
       const auto& device = process.devices[i];
       if (!touched(device)) continue;
       const std::uint64_t total = device.allocated_peak_bytes + device.context_peak_bytes;
       const record::DevicePeaks peaks = torch_peaks(observation, process, i);
-      all_contexts += device.context_peak_bytes;
+      const std::uint64_t context_bytes = context_of(observation, process, i), excess_bytes = device.context_peak_bytes - context_bytes;
+      all_contexts += context_bytes;
+      all_excess += excess_bytes;
       sum.allocated_bytes += peaks.allocated_bytes;
       sum.reserved_bytes += peaks.reserved_bytes;
       if (total > largest) {
         largest = total;
-        largest_context = device.context_peak_bytes;
+        largest_context = context_bytes;
+        largest_excess = excess_bytes;
         largest_peaks = peaks;
       }
     }
     // Note [Need]
     figures.need_bytes = observation.book.devices[i].peak_bytes;
     const bool one_at_a_time = figures.need_bytes <= largest;
+    figures.need_bytes -= std::min(figures.need_bytes, one_at_a_time ? largest_excess : all_excess);
     figures.context_bytes = std::min(figures.need_bytes, one_at_a_time ? largest_context : all_contexts);
     figures.minimum_need_bytes = figures.need_bytes;
+    std::optional<std::uint64_t> lag_bytes;
     if (const auto minimum = find_device_minimum(observation, i, figures.no_minimum)) {
       figures.minimum_need_bytes -= std::min(minimum->saved_bytes, figures.need_bytes - figures.context_bytes);
       figures.retries_at_minimum = minimum->retries;
+      lag_bytes = minimum->lag_bytes;
     }
     figures.minimum_limit_bytes = figures.minimum_need_bytes - figures.context_bytes;
     const record::DevicePeaks& peaks = one_at_a_time ? largest_peaks : sum;
     figures.peak_reserved_bytes = std::min(peaks.reserved_bytes, figures.need_bytes);
     figures.peak_allocated_bytes = std::min(peaks.allocated_bytes, figures.need_bytes);
+    if (observation.lagging_clock) {
+      figures.peak_reserved_lagging_bytes = figures.peak_reserved_bytes;
+    } else if (lag_bytes) {
+      const std::uint64_t room_bytes = observation.capacity_bytes - std::min(observation.capacity_bytes, figures.need_bytes);
+      figures.peak_reserved_lagging_bytes = figures.peak_reserved_bytes + std::min(*lag_bytes, room_bytes);
+    }
     all.push_back(figures);
   }
   return all;
@@ -114,7 +143,7 @@ nlohmann::json process_list(const Observation& observation) {
                          {"peak_allocated_bytes", peaks.allocated_bytes},
                          {"peak_reserved_bytes", peaks.reserved_bytes},
                          {"peak_device_bytes", device.allocated_peak_bytes},
-                         {"context_bytes", device.context_peak_bytes},
+                         {"context_bytes", context_of(observation, process, i)},
                          {"allocations", device.allocation_calls},
                          {"kernels", process.launches}});
     }

@@ -2,6 +2,7 @@
 // The minimum limit of a device. See minimum.h.
 #include "estimator/estimate/minimum.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -70,7 +71,17 @@ std::optional<DeviceMinimum> find_device_minimum(const Observation& seen, int de
   if (participants.empty()) return std::nullopt;
   const auto minimum = allocator::find_minimum_limit(participants, total_bytes);
   if (!minimum) return std::nullopt;
-  return DeviceMinimum{minimum->peak_device_bytes - std::min(minimum->peak_device_bytes, minimum->limit_bytes), minimum->retries, participants.size()};
+  const std::uint64_t peak_bytes = minimum->peak_device_bytes;
+  DeviceMinimum found{peak_bytes - std::min(peak_bytes, minimum->limit_bytes), minimum->retries, participants.size(), std::nullopt};
+  if (std::any_of(participants.begin(), participants.end(), [](const auto& p) { return allocator::crosses_streams(*p.trace); })) {
+    allocator::ReplayOptions lagging;  // Note [Both clocks]
+    lagging.total_bytes = total_bytes;
+    lagging.lag_allocations = allocator::kLagAllocations;
+    const std::uint64_t lagging_bytes = allocator::replay(participants, lagging).peak_device_bytes;
+    found.lag_bytes = lagging_bytes - std::min(lagging_bytes, peak_bytes);
+    while (found.saved_bytes > 0 && !allocator::passes_lagging(participants, total_bytes, peak_bytes - found.saved_bytes)) found.saved_bytes /= 2;
+  }
+  return found;
 }
 
 }  // namespace gpumem::estimate

@@ -6,6 +6,12 @@
 // segments. Replayed, the same requests of all processes take P at their peak, and pass within L (allocator/replay.h).
 // Then N - (P - L) is enough for the same run: what is not the allocators' stays counted in full. It speaks of the device
 // only where the model comes to the recorded peak of every process that allocated there, and nothing was refused.
+//
+// Note [Both clocks]
+// The record is of a device that is never behind. On one that lags, memory that another stream used comes back later and the cache
+// grows, which shows as a larger peak reserved. Need and minimum do not take that larger figure: before PyTorch runs out of memory it
+// waits for that memory and gives its cache back. That L is enough under the lag as well is replayed, and where it is not, L is
+// raised to what is.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +26,8 @@ struct DeviceMinimum {
   std::uint64_t saved_bytes = 0;      // P - L
   std::uint64_t retries = 0;          // at L: how often all cached memory was given back for a request
   std::uint64_t processes = 0;        // replayed together
+  // On a device that lags behind its host (allocator/replay.h) PyTorch's cache takes this much more than P, as far as there is room.
+  std::optional<std::uint64_t> lag_bytes;  // nullopt: no memory was used by another stream than its own
 };
 
 // `device` of the book. nullopt with a reason (a clause) where the record does not say enough; "" where nothing was allocated.

@@ -100,11 +100,15 @@ Result<nlohmann::json> explain_record(const std::string& directory) {
     for (const int device : devices_of(file.events)) {
       auto one = device_json(file, *process, device);
       const auto trace = traces.find(device);
-      if (auto config = allocator::config_of(*process); config && trace != traces.end()) {
-        const bool exact = allocator::reproduces({&trace->second, *config}, kAnyDevice);
-        one["what_if"] = exact ? what_if(trace->second, *config) : nlohmann::json::array();
-        if (!exact) problems.push_back("the allocator's model does not come to the peak that process " + std::to_string(file.process) +
-                                       " had: nothing is said of other settings");
+      const auto config = allocator::config_of(*process);
+      std::string why_not;
+      if (!config) why_not = config.error().message;
+      else if (trace == traces.end()) why_not = "its requests on this device were not recorded";
+      else if (!allocator::reproduces({&trace->second, *config}, kAnyDevice)) why_not = "the allocator's model does not come to the peak that it had";
+      one["what_if"] = why_not.empty() ? what_if(trace->second, *config) : nlohmann::json::array();
+      if (!why_not.empty()) {
+        problems.push_back("nothing is said of other settings for process " + std::to_string(file.process) + " on device " + std::to_string(device) +
+                           ": " + why_not);
       }
       devices.push_back(std::move(one));
     }

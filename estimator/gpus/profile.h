@@ -58,8 +58,11 @@ struct Profile {
   std::uint64_t total_bytes() const { return number("total_bytes"); }
   // What contexts and allocations can take; the total where the profile says nothing else.
   std::uint64_t usable_bytes() const { return number("usable_bytes") ? number("usable_bytes") : total_bytes(); }
-  // Of one process, before anything better is known: the largest measured warm context, else Note [The assumed context].
+  // Of one process, before its PyTorch is known: the largest measured warm context, else Note [The assumed context].
   std::uint64_t context_bytes() const { return number("context_bytes"); }
+  // The measured context that speaks best of this build ("2.11.0+cu130", "13.0"): the same build, else of the same CUDA generation
+  // (major version) the closest PyTorch, else the closest at all. nullptr: none was measured, or the build is not known.
+  const Context* closest_context(const std::string& torch, const std::string& cuda) const;
   std::vector<std::string> assumed_fields() const;
 };
 

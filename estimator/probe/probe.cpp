@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -243,7 +244,13 @@ Result<nlohmann::json> run_once(const Request& request, const Progress& progress
   if (!request.sandbox_required) seen.notes.push_back("the program ran without a sandbox: what it wrote is there");
   seen.output_tail = std::move(run->output_tail);
   seen.has_output_tail = request.keep_output;
-  seen.own_cudnn = Environment(options.program.environment).get("GPUMEM_CUDNN") != nullptr;
+  const Environment environment(options.program.environment);
+  seen.own_cudnn = environment.get("GPUMEM_CUDNN") != nullptr;
+  const std::string* clock = environment.get("GPUMEM_CLOCK");
+  seen.lagging_clock = clock != nullptr && *clock == "lagging";
+  if (const auto overcommit = read_file("/proc/sys/vm/overcommit_memory")) seen.strict_overcommit = overcommit->starts_with("2");
+  struct rlimit address_space;
+  if (::getrlimit(RLIMIT_AS, &address_space) == 0 && address_space.rlim_cur != RLIM_INFINITY) seen.address_space_limit_bytes = address_space.rlim_cur;
   seen.on_cpu = request.method == Method::xmem || xmem::was_recorded(shared + "/record");
   seen.wall_s = monotonic_s() - start_s;
   auto estimate = estimate::make_estimate(seen);
@@ -273,6 +280,9 @@ nlohmann::json prove(const Request& request, nlohmann::json estimate, double sta
     for (const std::uint64_t capacity_bytes : to_try) {
       Request bounded = request;
       bounded.capacity_bytes = capacity_bytes;
+      // Figures are those of the PyTorch that was seen (estimate/figures.h, Note [Contexts by generation]).
+      const auto context_bytes = estimate.value("context_of_a_process_bytes", std::uint64_t{0});
+      if (context_bytes > 0) bounded.gpu.fields["context_bytes"].value = context_bytes;
       const double left_s = request.timeout_s - (monotonic_s() - start_s);
       if (request.timeout_s > 0 && left_s < 1.3 * first_s + 1) {  // with the cache given back now and then it takes longer
         if (proof.runs.empty()) proof = {estimate::ProofResult::no_time, {}, "a second run would not have ended within " + format_duration(request.timeout_s)};

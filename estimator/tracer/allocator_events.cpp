@@ -22,6 +22,9 @@
 #include <mutex>
 #include <utility>
 
+// Of the calling thread: CUDA events recorded so far (libgpumem_vgpu.so).
+extern "C" unsigned long long gpumem_events_recorded() __attribute__((weak));
+
 namespace gpumem::tracer {
 namespace {
 
@@ -60,11 +63,11 @@ class Writer {
   }
 
   // Called under the allocator's lock of one device; several devices call at once.
-  void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size, uint8_t pool = 0) {
+  void add(EventAction action, int device, uint64_t stream, uint64_t address, uint64_t size, uint8_t pool = 0, uint8_t flags = 0) {
     if (forked) return;
     std::lock_guard<std::mutex> hold(mutex_);
     EventRecord& event = buffer_[used_++];
-    event = EventRecord{action, static_cast<int8_t>(device), 0, pool, 0, 0, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
+    event = EventRecord{action, static_cast<int8_t>(device), flags, pool, 0, 0, stream, address, size, now_ns(CLOCK_MONOTONIC) - started_ns_};
     if (action == EventAction::allocate) {
       event.flags = current.python ? 0 : record::kEventOnAutogradThread;
       event.op = current.op;
@@ -160,6 +163,18 @@ auto fraction_of(Allocator* allocator, int device, int) -> decltype(allocator->g
 template <class Allocator>
 double fraction_of(Allocator*, int, long) { return 1; }
 
+// Whether the allocator had to wait for other streams before the block was free: then it recorded CUDA events between the request and
+// the completion, or completes it in another thread. The virtual GPU counts them; without it nothing is said.
+bool waited(EventAction action, uint64_t address) {
+  static thread_local uint64_t requested, recorded_before;
+  if (!gpumem_events_recorded) return false;
+  if (action == EventAction::free_requested) {
+    requested = address;
+    recorded_before = gpumem_events_recorded();
+  }
+  return action == EventAction::free_completed && (address != requested || gpumem_events_recorded() != recorded_before);
+}
+
 Writer* writer = nullptr;  // never destroyed: the allocator calls until the process ends
 
 }  // namespace
@@ -189,7 +204,8 @@ bool record_allocator_events(const std::string& directory, std::string& why) {
           writer->add(EventAction::memory_fraction, e.device_, 0, 0, bits);
         }
       }
-      writer->add(action, e.device_, reinterpret_cast<uint64_t>(e.stream_), e.addr_, e.size_, pool_of(e, 0));
+      writer->add(action, e.device_, reinterpret_cast<uint64_t>(e.stream_), e.addr_, e.size_, pool_of(e, 0),
+                  waited(action, e.addr_) ? record::kEventWaited : 0);
     });
   } catch (const std::exception& e) {
     why = e.what();

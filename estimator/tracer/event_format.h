@@ -36,6 +36,7 @@ enum class EventAction : uint8_t {
 
 enum EventFlags : uint8_t {
   kEventOnAutogradThread = 1,  // of allocate: asked for in the backward pass
+  kEventWaited = 2,            // of free_completed: PyTorch waited for another stream that used it, however short the wait was
 };
 
 struct EventRecord {

@@ -71,6 +71,34 @@ TEST(Estimate, NeedIsThePeakWithTheContextAndNothingElse) {
   EXPECT_EQ(exit_status_of(estimate), 0);
 }
 
+TEST(Estimate, TheContextIsThatOfTheClosestMeasuredPyTorch) {
+  auto seen = healthy();  // 2.11.0+cu130, charged with the largest context before that was known
+  const auto measured = [](const char* torch, const char* cuda, std::uint64_t bytes) {
+    gpus::Context context;
+    context.torch = torch;
+    context.cuda = cuda;
+    context.warm_bytes = bytes;
+    context.source = "measured";
+    return context;
+  };
+  seen.gpu.contexts = {measured("2.6.0+cu124", "12.4", kContext), measured("2.10.0+cu130", "13.0", kContext - 40 * kMiB)};
+  seen.gpu.fields["context_bytes"] = {kContext, "measured", ""};
+  auto estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["context_bytes"], kContext - 40 * kMiB);
+  EXPECT_EQ(estimate["context_of_a_process_bytes"], kContext - 40 * kMiB);
+  EXPECT_EQ(estimate["need_bytes"], 3 * kGiB + kContext - 40 * kMiB);
+  EXPECT_EQ(estimate["minimum_limit_bytes"], 3 * kGiB);
+  EXPECT_TRUE(has_note(estimate, "of PyTorch 2.11.0+cu130")) << estimate["notes"];
+  EXPECT_TRUE(has_note(estimate, "that of 2.10.0+cu130 was taken"));
+  EXPECT_EQ(estimate["confidence"], "high");
+
+  seen.record.processes[0].torch = "2.6.0+cu124";
+  seen.record.processes[0].cuda = "12.4";
+  estimate = make_estimate(seen);
+  EXPECT_EQ(estimate["need_bytes"], 3 * kGiB + kContext);
+  EXPECT_FALSE(has_note(estimate, "was taken"));
+}
+
 TEST(Estimate, ProcessesThatOverlapAddUpAndThoseThatFollowOneAnotherDoNot) {
   auto seen = healthy();
   auto second = seen.book.processes[0];
@@ -145,6 +173,11 @@ TEST(Estimate, HostMemoryIsNeverADeviceOutOfMemory) {
   auto estimate = make_estimate(seen);
   EXPECT_EQ(estimate["status"], "failed");
   EXPECT_EQ(estimate["reason"], "host_failure");
+  EXPECT_NE(estimate["error"].get<std::string>().find("does the program set an address-space limit"), std::string::npos) << estimate["error"];
+  seen.address_space_limit_bytes = 8 * kGiB;
+  EXPECT_NE(make_estimate(seen)["error"].get<std::string>().find("an address-space limit of 8.0 GiB is in force (ulimit -v)"), std::string::npos);
+  seen.strict_overcommit = true;
+  EXPECT_NE(make_estimate(seen)["error"].get<std::string>().find("vm.overcommit_memory is 2"), std::string::npos);
   seen = failed();
   seen.exit_status = -1;
   seen.memory_exceeded_bytes = 20 * kGiB;

@@ -92,6 +92,32 @@ TEST(Profiles, TheLargestMeasuredContextTakesThePlaceOfTheAssumedOne) {
   EXPECT_FALSE(parse_profile(object, "").ok());
 }
 
+TEST(Profiles, TheContextOfTheClosestBuildIsFound) {
+  Profile profile;
+  const auto add = [&](const char* torch, const char* cuda, std::uint64_t mib) {
+    Context context;
+    context.torch = torch;
+    context.cuda = cuda;
+    context.warm_bytes = mib * kMiB;
+    profile.contexts.push_back(context);
+  };
+  EXPECT_EQ(profile.closest_context("2.6.0+cu124", "12.4"), nullptr);
+  add("2.3.1+cu121", "12.1", 160);
+  add("2.6.0+cu124", "12.4", 180);
+  add("2.11.0+cu130", "13.0", 240);
+  const auto closest = [&](const char* torch, const char* cuda) {
+    const Context* found = profile.closest_context(torch, cuda);
+    return found != nullptr ? found->torch : "none";
+  };
+  EXPECT_EQ(closest("2.6.0+cu124", "12.4"), "2.6.0+cu124");
+  EXPECT_EQ(closest("2.8.0+cu128", "12.8"), "2.6.0+cu124") << "of its CUDA generation, though 2.11 is no farther";
+  EXPECT_EQ(closest("2.9.1+cu130", "13.0"), "2.11.0+cu130") << "of its CUDA generation, though 2.6 is no farther";
+  EXPECT_EQ(closest("2.1.2+cu118", "11.8"), "2.3.1+cu121") << "none of its generation: the closest at all";
+  EXPECT_EQ(closest("", ""), "none");
+  add("2.6.0+cu126", "12.4", 200);
+  EXPECT_EQ(profile.closest_context("2.6.1+cu124", "12.4")->warm_bytes, 200 * kMiB) << "equally close: the larger";
+}
+
 TEST(Profiles, ModelsThatShareANameAreToldApartByTheirAliases) {
   EXPECT_EQ(must_find("RTX 4060 Ti 8GB").name, must_find("RTX 4060 Ti 16GB").name);
   EXPECT_LT(must_find("RTX 4060 Ti 8GB").total_bytes(), must_find("RTX 4060 Ti 16GB").total_bytes());

@@ -62,6 +62,43 @@ TEST(Requests, AFreeThatIsCompletedLaterIsTwoRequests) {
   EXPECT_EQ(trace.requests[3].kind, Request::Kind::complete);
 }
 
+TEST(Requests, AFreeThatWaitedForAStreamIsNotOneAtOnceHoweverShortItWas) {
+  Recording recording;
+  recording.add(EventAction::allocate, 0x1000, kMiB);
+  recording.free(0x1000, kMiB);
+  EXPECT_FALSE(crosses_streams(traces_of(recording.file).at(0)));
+  recording.file.events.back().flags = record::kEventWaited;
+  const Trace trace = traces_of(recording.file).at(0);
+  EXPECT_TRUE(crosses_streams(trace));
+  ASSERT_EQ(trace.requests.size(), 3u);
+  EXPECT_EQ(trace.requests[1].kind, Request::Kind::free_later);
+}
+
+// A prefetcher: each batch is used by another stream than its own.
+TEST(Replay, ADeviceThatLagsTakesMoreCacheAndNoLargerLimit) {
+  Recording recording;
+  recording.add(EventAction::segment_allocate, 0x1000, 40 * kMiB);
+  for (int batch = 0; batch < 3; ++batch) {
+    recording.add(EventAction::allocate, 0x1000, 40 * kMiB);
+    recording.free(0x1000, 40 * kMiB);
+    recording.file.events.back().flags = record::kEventWaited;
+  }
+  const Trace trace = traces_of(recording.file).at(0);
+  const Participant participant{&trace, {}};
+  constexpr std::uint64_t kTotal = std::uint64_t{1} << 34;
+  EXPECT_TRUE(reproduces(participant, kTotal));
+  ReplayOptions lagging;
+  lagging.lag_allocations = kLagAllocations;
+  EXPECT_EQ(replay({&participant, 1}, lagging).peak_device_bytes, 120 * kMiB) << "nothing has come back yet";
+  lagging.lag_allocations = 2;
+  EXPECT_EQ(replay({&participant, 1}, lagging).peak_device_bytes, 80 * kMiB) << "one batch behind";
+  const auto minimum = find_minimum_limit({&participant, 1}, kTotal);
+  ASSERT_TRUE(minimum.has_value());
+  EXPECT_EQ(minimum->limit_bytes, 40 * kMiB);
+  EXPECT_TRUE(passes_lagging({&participant, 1}, kTotal, 40 * kMiB)) << "before it runs out, PyTorch waits";
+  EXPECT_FALSE(passes_lagging({&participant, 1}, kTotal, 38 * kMiB));
+}
+
 TEST(Requests, WhatFitsNothingIsCountedAndDevicesAreKeptApart) {
   Recording recording;
   recording.add(EventAction::free_requested, 0x1000, kMiB);

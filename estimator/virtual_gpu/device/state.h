@@ -47,6 +47,7 @@ struct ThreadState {
   int context_depth;         // cuCtxPushCurrent
   signed char context_stack[16];
   int capture_mode;
+  uint64_t events_recorded;  // for the tracer: gpumem_events_recorded()
 };
 
 extern State state;

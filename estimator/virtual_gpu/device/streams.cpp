@@ -146,6 +146,7 @@ Error record_event(void *event, Stream stream) {
   if (object == nullptr) return cuda::kInvalidHandle;
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
+  ++thread_state.events_recorded;
   const StreamObject *owner = find_stream(stream);
   object->capture = owner != nullptr ? active_capture(owner) : nullptr;
   object->capture_id = object->capture != nullptr ? owner->capture_id : 0;
@@ -339,3 +340,5 @@ Error launch_graph(GraphExec *graph, Stream stream) {
 }
 
 }  // namespace gpumem::virtual_gpu
+
+GPUMEM_EXPORT unsigned long long gpumem_events_recorded() { return gpumem::virtual_gpu::thread_state.events_recorded; }

@@ -77,6 +77,7 @@ Error check_stream(Stream stream);
 
 Error create_stream(unsigned flags, int priority, Stream *stream);
 Error destroy_stream(Stream stream);
+// `gpumem_events_recorded()`, for the tracer: how many events this thread has recorded.
 Error create_event(unsigned flags, void **event);
 Error destroy_event(void *event);
 Error record_event(void *event, Stream stream);
