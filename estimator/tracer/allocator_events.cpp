@@ -155,6 +155,14 @@ uint8_t pool_of(const Entry& entry, long) {
   return cudaStreamIsCapturing(entry.stream_, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone ? kSomePool : 0;
 }
 
+// Small contents are real, so a block may begin with those of the one before. A library that reads back a count which its kernel
+// would have written (thrust's, cub's: at the end of its scratch memory) must not take them for it: it reads 0.
+void clean(char* block, size_t size) {
+  constexpr size_t kCountsBytes = 1 << 10;
+  std::memset(block, 0, std::min(size, kCountsBytes));
+  if (size > kCountsBytes) std::memset(block + size - kCountsBytes, 0, kCountsBytes);
+}
+
 // The share of the device that the program allows itself, where this PyTorch can be asked.
 template <class Allocator>
 auto fraction_of(Allocator* allocator, int device, int) -> decltype(allocator->getMemoryFraction(static_cast<int8_t>(device))) {
@@ -204,6 +212,7 @@ bool record_allocator_events(const std::string& directory, std::string& why) {
           writer->add(EventAction::memory_fraction, e.device_, 0, 0, bits);
         }
       }
+      if (action == EventAction::allocate) clean(reinterpret_cast<char*>(e.addr_), e.size_);
       writer->add(action, e.device_, reinterpret_cast<uint64_t>(e.stream_), e.addr_, e.size_, pool_of(e, 0),
                   waited(action, e.addr_) ? record::kEventWaited : 0);
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices and counts of operators that the general rules would get wrong: routing, sparse matrices, boxes. In the job's Python, in probes only.
+// Choices of operators that the general rules would get wrong: routing. In the job's Python, in probes only.
 #pragma once
 
 #include "operators.h"
@@ -16,13 +16,5 @@ namespace gpumem::tracer {
 
 // Writes the indices of a choice among unknown values into `returns`; false if `op` is none or they cannot be written.
 bool spread_choice(Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::IValue* returns);
-
-// Note [Sparse matrices]
-// coalesce() reads back how many different indices there are. Answered here: the true number where the indices are known, else
-// all of them (a guess). What the CUDA kernel allocates is allocated: flattened indices, their order, offsets, the sort's
-// buffer (twice a key and a value each), then the new values and indices.
-
-// The operator's answer in place of its arguments on the stack; false: leave it to PyTorch.
-bool answer_coalesce(Operator& op, torch::jit::Stack& stack, size_t first);
 
 }  // namespace gpumem::tracer

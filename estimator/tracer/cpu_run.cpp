@@ -131,7 +131,7 @@ bool copy_on_host(const at::Tensor& to, const at::Tensor& from) {
 bool write_device(const at::Tensor& device, const at::Tensor& cpu) {
   if (device.sizes() != cpu.sizes()) return false;
   if (device.numel() == 0) return true;
-  if (device.dtype() == cpu.dtype() &&
+  if (device.dtype() == cpu.dtype() && device.is_conj() == cpu.is_conj() && device.is_neg() == cpu.is_neg() &&
       (device.is_contiguous() ? cpu.is_contiguous() : device.strides() == cpu.strides() && device.is_non_overlapping_and_dense())) {
     std::memcpy(bytes_of(device) + device.storage_offset() * device.itemsize(), cpu.const_data_ptr(), device.nbytes());
     return true;

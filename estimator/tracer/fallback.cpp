@@ -7,10 +7,12 @@
 #include "dispatch_key.h"
 #include "generator_skips.h"
 #include "lazy_host.h"
+#include "sparse.h"
 #include "storage_states.h"
 #include "choices.h"
 #include "value_sizes.h"
 
+#include <ATen/Functions.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -21,10 +23,9 @@ namespace {
 
 using torch::jit::Stack;
 
-// What is not a plain tensor belongs to someone else (fake, functional, batched, sparse …) and passes untouched.
+// What is not a plain tensor belongs to someone else (fake, functional, batched …) and passes untouched. Sparse ones: sparse.h.
 const c10::DispatchKeySet kNotPlain({c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
-                                     c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::ZeroTensor,
-                                     c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+                                     c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor});
 
 bool is_plain(const at::Tensor& t) {
   return !t.key_set().has_any(kNotPlain) && t.layout() == c10::kStrided && t.unsafeGetTensorImpl()->has_storage() && !t.is_meta() &&
@@ -68,7 +69,8 @@ Inputs look_at(const Operator& op, const Stack& stack, size_t first) {
       if (nbytes > limit_bytes(t)) in.small = false;
       else if (writes) in.writes_small = true;
       if (!in.small) return;
-      in.largest_bytes = std::max(in.largest_bytes, nbytes);
+      // Plausible integers and masks are computed with wherever they are followed: counts are made of them.
+      if (t.is_floating_point() || t.is_complex()) in.largest_bytes = std::max(in.largest_bytes, std::min(nbytes, t.nbytes()));
       if (!t.is_cuda()) {
         if (writes) in.small = false;  // such mixtures are copy_'s alone
         return;
@@ -136,8 +138,8 @@ void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_re
 
 void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
   bool runs = op.runs_on_cpu && in.small &&
-              (in.state == State::exact ||
-               (in.state != State::unknown && in.largest_bytes <= kPlausibleLimitBytes && op.choice == Choice::none));
+              (in.state == State::exact || (in.state != State::unknown && op.choice == Choice::none &&
+                                            in.largest_bytes <= (op.compares ? kFillLimitBytes : kPlausibleLimitBytes)));
   Arguments arguments;
   if (runs || in.writes_small || op.choice != Choice::none) arguments = arguments_on(*stack, first);
   std::optional<CpuRun> cpu;
@@ -293,10 +295,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
   if (!on_device && (keys.has_backend(c10::BackendComponent::CPUBit) || (op.generator >= 0 && !has_device_argument(*stack, first)))) {
     return follow_on_host(handle, op, rest, stack, first);
   }
-  if (op.kind == Kind::coalesces) {
-    if (!answer_coalesce(op, *stack, first)) handle.redispatchBoxed(rest, stack);
-    return;
-  }
+  if (keys.has_any(kSparse)) return follow_sparse(handle, op, rest, stack, first);
   const Inputs in = look_at(op, *stack, first);
   if (in.untouched || !in.device) return handle.redispatchBoxed(rest, stack);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the shim calls, by ctypes. Nothing throws out of here.
 //
-//   gpumem_tracer_start()                  once a process, before any thread is followed
+//   gpumem_tracer_start()                  once a process, before any thread is followed; 1: not what Python's handlers compute, else 0
 //   gpumem_tracer_follow()                 follows the calling thread (and the autograd threads that work for it)
 //   gpumem_tracer_module(n)                the calling thread runs the forward of module n now; returns the number before
 //   gpumem_tracer_key()                    the number of the dispatch key in use
@@ -21,6 +21,7 @@
 #include "lazy_host.h"
 #include "lazy_recipes.h"
 #include "operators.h"
+#include "python_handlers.h"
 #include "storage_states.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -36,9 +37,10 @@ void let_views_through();
 
 #define GPUMEM_EXPORT extern "C" __attribute__((visibility("default")))
 
-GPUMEM_EXPORT void gpumem_tracer_start() {
+GPUMEM_EXPORT int gpumem_tracer_start() {
   gpumem::tracer::survive_fork();
   gpumem::tracer::let_views_through();
+  return gpumem::tracer::follow_python_handlers() ? 0 : 1;
 }
 
 GPUMEM_EXPORT void gpumem_tracer_follow() {

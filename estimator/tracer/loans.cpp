@@ -20,13 +20,20 @@ std::vector<Loan>& shelf() {
   return *loans;
 }
 
+// What a tensor knows of itself beside its elements: conjugates and negatives may be views.
+void describe(const at::Tensor& t, const at::Tensor& like) {
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  if (t.is_conj() != like.is_conj()) t._set_conj(like.is_conj());
+  if (t.is_neg() != like.is_neg()) t._set_neg(like.is_neg());
+}
+
 at::Tensor tensor_over(char* bytes, size_t nbytes, const at::Tensor& like) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, c10::DataPtr(bytes, c10::Device(c10::kCPU)),
                                                        nullptr, false);
   auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), kCpu, like.dtype());
   auto* impl = t.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  describe(t, like);
   return t;
 }
 
@@ -43,7 +50,7 @@ void point(Loan& loan, char* bytes, size_t nbytes, const at::Tensor& like) {
   if (impl->is_wrapped_number()) impl->set_wrapped_number(false);
   if (impl->dtype() != like.dtype()) impl->set_storage_and_dtype(c10::Storage(loan.tensor.storage()), like.dtype());
   impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  describe(loan.tensor, like);
 }
 
 Loan from_shelf() {

@@ -31,6 +31,7 @@ const std::pair<const char*, const char*> kFrequentViews[] = {
     {"stride", "int"}, {"t", ""}, {"to", "device"}, {"to", "dtype"}, {"to", "dtype_layout"}, {"to", "other"}, {"transpose", "int"}, {"unbind", "int"},
     {"unfold", ""}, {"unsqueeze", ""}, {"view", ""}, {"view", "dtype"}, {"view_as", ""}, {"_reshape_alias", ""}};
 const Names kSizesByValue = {"nonzero", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"};
+const Names kComparisons = {"gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf", "isfinite"};
 const Names kOverwrites = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
                            "log_normal_", "cauchy_", "geometric_"};
 // Random and without a generator argument: running them would advance the program's own CPU generator.
@@ -96,9 +97,13 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
   const auto& returns = schema.returns();
   for (size_t i = 0; i < returns.size() && i < 64; i++)
     if (returns[i].alias_info() && has_tensor(returns[i].type())) op.view_returns |= uint64_t{1} << i;
+  for (const auto& value : returns) op.returns_tensor = op.returns_tensor || has_tensor(value.type());
   op.kind = kind_of(handle, space, base, op);
   op.is_zero = base == "zero_" || base == "fill_";
   op.is_all = base == "all";
+  op.is_softmax = base == "_sparse_softmax" || base == "_sparse_log_softmax";
+  op.is_softmax_backward = base == "_sparse_softmax_backward_data" || base == "_sparse_log_softmax_backward_data";
+  op.compares = kComparisons.count(base) != 0;
   if (space == "aten" && schema.overload_name().find("out") == std::string::npos && schema.overload_name().find("values") == std::string::npos) {
     op.choice_k = base == "topk";
     if (base == "argmax" || base == "argmin") op.choice = Choice::first;

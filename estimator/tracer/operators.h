@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
   reads_scalar,     // _local_scalar_dense: .item()
   assumes_finite,   // GradScaler's check of gradients: a healthy run's are finite
   sizes_by_value,   // nonzero, unique: the output's size depends on values (value_sizes.h)
-  coalesces,        // coalesce of a sparse matrix: so does its (choices.h)
+  coalesces,        // coalesce of a sparse matrix: so does its (sparse.h)
   picks_boxes,      // torchvision's nms: so does its
   fills_randomly,   // normal_, uniform_ …: put off on large CPU tensors (lazy_host.h)
   collective,       // c10d: what arrives is the virtual GPU's business
@@ -48,6 +48,9 @@ struct Operator {
   bool has_out = false;          // any is an out=, which the kernel may resize
   bool runs_on_cpu = false;      // its CPU kernel may stand in for the CUDA kernel
   bool is_zero = false;          // may be a fill with zeros
+  bool returns_tensor = false;
+  bool is_softmax = false, is_softmax_backward = false;  // of sparse tensors
+  bool compares = false;         // its result is a mask, which steers programs
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
   Choice choice = Choice::none;
   bool choice_k = false;         // topk: several of each row

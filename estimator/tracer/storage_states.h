@@ -24,13 +24,15 @@ enum class State : uint8_t { unknown, blank, plausible, exact };
 // floating-point contents beyond a few thousand elements are the model's own data.
 constexpr size_t kFloatLimitBytes = 64 << 10;
 constexpr size_t kIntegerLimitBytes = 2 << 20;
+// Where masks are made of 64-bit numbers (one_hot), as routers to experts do: 4096 tokens, two of 128 experts each.
+constexpr size_t kLongLimitBytes = 8 << 20;
 // Plausible and blank bytes are written up to this size only; what is larger and was not computed stays unknown (dropout's masks).
 constexpr size_t kFillLimitBytes = 64 << 10;
 // Plausible values are computed with only up to this size: enough for losses, norms and what is derived from them.
-constexpr size_t kPlausibleLimitBytes = 1 << 10;
+constexpr size_t kPlausibleLimitBytes = 2 << 10;
 
 inline size_t limit_bytes(const at::Tensor& t) {
-  return t.is_floating_point() || t.is_complex() ? kFloatLimitBytes : kIntegerLimitBytes;
+  return t.is_floating_point() || t.is_complex() ? kFloatLimitBytes : t.scalar_type() == c10::kLong ? kLongLimitBytes : kIntegerLimitBytes;
 }
 
 inline c10::StorageImpl* storage_of(const at::Tensor& t) { return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }

@@ -13,5 +13,7 @@
 #include "loans.cpp"
 #include "older_kernels.cpp"
 #include "operators.cpp"
+#include "python_handlers.cpp"
+#include "sparse.cpp"
 #include "storage_states.cpp"
 #include "value_sizes.cpp"

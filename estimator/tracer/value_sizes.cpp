@@ -24,6 +24,18 @@ at::Tensor nonzero(const at::Tensor& self, int64_t rows) {
   return out;
 }
 
+// The indices of all elements, as what follows from "all of them" must fit together: of all proposals a sampler then still
+// draws as many as it was told to.
+void list_all(const at::Tensor& rows, const at::Tensor& self) {
+  if (!is_small(rows) || rows.numel() == 0) return;
+  auto* data = reinterpret_cast<int64_t*>(bytes_of(rows));
+  const int64_t count = rows.size(0);
+  int64_t inner = 1;
+  for (int64_t d = self.dim() - 1; d >= 0; inner *= self.size(d), d--)
+    for (int64_t i = 0; i < count; i++) data[d * count + i] = i / inner % self.size(d);
+  set_state(rows, State::exact);
+}
+
 void settle(const at::Tensor& device, const c10::IValue* exact) {
   if (!is_small(device) || device.numel() == 0) return;
   bool real = exact && exact->isTensor() && write_device(device, exact->toTensor());
@@ -74,6 +86,7 @@ void answer_size(Operator& op, torch::jit::Stack& stack, size_t first, torch::ji
     }
   }
   for (size_t i = 0; i < results.size(); i++) settle(results[i], exact ? &exact->at(i) : nullptr);
+  if (!exact && op.name == "aten::nonzero") list_all(results[0], self);
   stack.erase(stack.begin() + first, stack.end());
   for (at::Tensor& t : results) stack.emplace_back(std::move(t));
 }

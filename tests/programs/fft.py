@@ -53,5 +53,8 @@ for _ in range(3):
 assert weight.grad.dtype == torch.complex64 and loss.item() > 0
 z = torch.tensor([3 + 4j], device=device)
 assert z.abs().item() == 5 and torch.view_as_real(z).tolist() == [[3.0, 4.0]]
+assert z.conj().imag.item() == -4 and z.conj().tolist() == [3 - 4j] and (z.conj() * 2).tolist() == [6 - 8j]
+z.conj().imag.mul_(2)
+assert z.tolist() == [3 + 8j]
 assert (torch.ones(8, 8, dtype=torch.cfloat, device=device) @ torch.ones(8, 8, dtype=torch.cfloat, device=device))[0, 0].item() == 8
 print("ok")

@@ -22,7 +22,8 @@ for shape in ((64, 64), (8, 64, 64), (1, 300, 300), (130, 16, 16), (2, 700, 700)
         assert results[0].shape == a.shape and results[2].shape == b.shape and results[8].shape == (*shape[:-2], n)
         sum(r.sum() for r in results[:11]).backward()
         assert a.grad.shape == a.shape
-        assert L.matrix_rank(a.detach()).shape == shape[:-2]
+        rank = L.matrix_rank(a.detach())
+        assert rank.shape == shape[:-2] and set(rank.flatten().tolist()) == {n}, (shape, rank)
         assert L.eigvals(a.detach()).is_complex() if n <= 64 else True
 c = matrix(32, 32, dtype=torch.complex64)
 assert L.svd(c)[1].dtype == torch.float32 and L.eigh(c)[0].shape == (32,) and L.solve(c, c).is_complex()
@@ -42,6 +43,13 @@ assert sorted(L.eigvalsh(two).tolist()) == [4.0, 9.0]
 assert L.solve(two, torch.tensor([8.0, 27.0], device=device)).tolist() == [2.0, 3.0]
 assert L.matrix_rank(two).item() == 2
 assert abs(L.matrix_exp(torch.zeros(2, 2, device=device)).sum().item() - 2) < 1e-6
+assert L.matrix_rank(two.expand(4, 2, 2).contiguous()).tolist() == [2] * 4
+
+# The exponential of a batch sorts its matrices by norms, known or not.
+assert L.matrix_exp(torch.zeros(5, 2, 2, device=device)).sum().item() == 10
+unknown = torch.randn(8, 128, 128, device=device, requires_grad=True)
+L.matrix_exp(unknown).sum().backward()
+assert unknown.grad.shape == unknown.shape and L.matrix_exp(torch.randn(300, 300, device=device)).shape == (300, 300)
 
 # A preconditioner in the manner of Shampoo
 weight = torch.nn.Parameter(torch.ones(256, 128, device=device))

@@ -39,7 +39,10 @@ indices = torch.tensor([[0, 1, 1, 2], [1, 0, 0, 2]], device=device)
 matrix = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0, 3.0, 4.0], device=device), (3, 3))
 merged = matrix.coalesce()
 assert merged._nnz() == 3 and merged.indices().tolist() == [[0, 1, 2], [1, 0, 2]] and merged.values().tolist() == [1.0, 5.0, 4.0]
-assert matrix.to_dense().shape == (3, 3)
+dense = [[0.0, 1.0, 0.0], [5.0, 0.0, 0.0], [0.0, 0.0, 4.0]]
+assert matrix.to_dense().tolist() == merged.to_dense().tolist() == merged.to_sparse_csr().to_dense().tolist() == dense
+assert torch.sparse.mm(matrix, torch.eye(3, device=device)).tolist() == dense and torch.mv(merged.to_sparse_csr(), torch.ones(3, device=device)).tolist() == [1, 5, 4]
+assert torch.sparse.softmax(merged, 1).to_dense().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
 large = torch.sparse_coo_tensor(torch.randint(0, 4096, (2, 50000)).to(device), torch.ones(50000, device=device), (4096, 4096))
 right = torch.ones(4096, 256, device=device, requires_grad=True)
 out = torch.sparse.mm(large, right)
@@ -49,5 +52,17 @@ assert right.grad.shape == right.shape
 csr = large.coalesce().to_sparse_csr()
 assert (csr @ right.detach()).shape == (4096, 256)
 assert torch.mv(csr, torch.ones(4096, device=device)).shape == (4096,)
+# A softmax over rows reads back how many rows there are: memory in proportion, whatever blocks held before.
+for _ in range(3):
+    torch.full((1 << 20,), 7, dtype=torch.long, device=device)
+    [torch.full((64,), 1 << 40, dtype=torch.long, device=device) for _ in range(64)]
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    rows = large.coalesce().requires_grad_()
+    soft = torch.sparse.softmax(rows, 1)
+    assert soft._nnz() == rows._nnz()
+    torch.sparse.sum(soft).backward()
+    assert torch.cuda.max_memory_allocated() - before < 32 << 20
 assert torch.sparse.sum(large.coalesce(), 0).shape == (4096,)
 print("ok")

@@ -19,7 +19,8 @@ def start(torch):
 
         library = ctypes.CDLL(path)
         library.gpumem_tracer_guesses.restype = ctypes.c_size_t
-        library.gpumem_tracer_start()
+        if library.gpumem_tracer_start():
+            record.note("tracer", "values inside Python's dispatch modes and tensor subclasses are not followed: this PyTorch calls them in another way")
         library.gpumem_tracer_follow()
         _library = library
         _follow_threads()
