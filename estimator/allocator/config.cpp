@@ -16,7 +16,8 @@ namespace {
 constexpr std::uint64_t kMib = 1u << 20;
 constexpr std::uint64_t kLeastLargeMib = 10;
 
-// From here on the settings are read by c10/core/AllocatorConfig.cpp, before by c10/cuda/CUDAAllocatorConfig.cpp.
+// From here on the settings are read by c10/core/AllocatorConfig.cpp, from PYTORCH_ALLOC_CONF too; before by
+// c10/cuda/CUDAAllocatorConfig.cpp.
 constexpr Version kSharedReader{2, 9};
 
 Error refused(const std::string& key, const std::string& why) {
@@ -206,9 +207,8 @@ Result<Config> parse_config(std::string_view text, Version version) { return Par
 
 Result<Config> config_from_environment(const std::optional<std::string>& cuda_alloc_conf, const std::optional<std::string>& alloc_conf,
                                        Version version) {
-  constexpr Version kBoth{2, 8};  // the first that looks at PYTORCH_ALLOC_CONF
   if (cuda_alloc_conf) return parse_config(*cuda_alloc_conf, version);
-  if (alloc_conf && version >= kBoth) return parse_config(*alloc_conf, version);
+  if (alloc_conf && version >= kSharedReader) return parse_config(*alloc_conf, version);
   return parse_config("", version);
 }
 

@@ -238,6 +238,7 @@ TEST(AllocatorConfig, TheOlderVariableComesFirstAndOldVersionsKnowNoOther) {
   EXPECT_TRUE(config_from_environment("expandable_segments:True", "expandable_segments:False", {2, 11}).value_or(Config{}).expandable_segments);
   EXPECT_TRUE(config_from_environment(std::nullopt, "expandable_segments:True", {2, 11}).value_or(Config{}).expandable_segments);
   EXPECT_FALSE(config_from_environment(std::nullopt, "expandable_segments:True", {2, 6}).value_or(Config{}).expandable_segments);
+  EXPECT_FALSE(config_from_environment(std::nullopt, "expandable_segments:True", {2, 8}).value_or(Config{}).expandable_segments);
 }
 
 TEST(AllocatorConfig, VersionsAreReadFromTheirNames) {
