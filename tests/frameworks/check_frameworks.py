@@ -17,7 +17,8 @@ import sys
 import tempfile
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "programs")
-NAMES = ("transformers_trainer", "lightning_fit", "lightning_ranks", "deepspeed_zero", "deepspeed_launcher", "lora", "bitsandbytes_adam", "launchers")
+NAMES = ("transformers_trainer", "lightning_fit", "lightning_ranks", "deepspeed_zero", "deepspeed_launcher", "deepspeed_fused_adam", "lora", "bitsandbytes_adam", "launchers",
+         "big_models")
 PACKAGES = ("transformers", "accelerate", "lightning", "peft", "bitsandbytes")
 # Built from source against the layer's setuptools; its own needs besides PyTorch.
 FROM_SOURCE = ("deepspeed",)

@@ -17,7 +17,8 @@ def step():
 
 
 step()
-if green_contexts.SUPPORTED:  # builds with CUDA before 12.8 have none
+# Builds with CUDA before 12.8 have none; later PyTorch asks the driver through cuda.bindings.
+if getattr(green_contexts, "SUPPORTED", getattr(green_contexts, "_HAS_CUDA_BINDINGS", False)):
     part = green_contexts.GreenContext.create(num_sms=16, device_id=0)
     part.set_context()
     step()
