@@ -184,14 +184,20 @@ def main():
     parser.add_argument("--events", type=int, default=10_000_000, help="of the allocator's conformance, in each version; 0: leave it out")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, help="programs at once")
     parser.add_argument("--json", help="write everything to this file")
+    parser.add_argument("--add", action="append", default=[], metavar="FILE", help="what an earlier run has written so comes into the table too; may be repeated")
     parser.add_argument("programs", nargs="*", help="only these programs")
     options = parser.parse_args()
     answers = []
-    for version in options.versions or VERSIONS:
+    for path in options.add:
+        with open(path, encoding="utf-8") as file:
+            answers += [answer for answer in json.load(file) if answer["version"] not in (options.versions or [])]
+    done = {answer["version"] for answer in answers}
+    for version in options.versions or [one for one in VERSIONS if one not in done]:
         answers.append(check(version, options))
         if options.json:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(answers, file, indent=1)
+    answers.sort(key=lambda answer: list(VERSIONS).index(answer["version"]))
     print(table(answers))
     failed = [f"PyTorch {answer['version']}: {answer['error']}" for answer in answers if "error" in answer]
     for answer in answers:
