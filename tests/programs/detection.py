@@ -35,6 +35,9 @@ def targets(count, masks=False):
 
 def train(model, **options):
     model = model.to(device)
+    rows = []
+    if hasattr(model, "roi_heads"):
+        model.roi_heads.box_head.register_forward_pre_hook(lambda module, arguments: rows.append(arguments[0].shape[0]))
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
     for step in range(2):
         losses = model([torch.zeros(3, 128, 128, device=device) for _ in range(2)], targets(1 + step, **options))
@@ -43,6 +46,8 @@ def train(model, **options):
         loss.backward()
         optimizer.step()
         assert all(value.item() == value.item() for value in losses.values())
+    # As many boxes are sampled as were asked for (64 of each image), whatever their labels.
+    assert all(64 < n <= 128 for n in rows), rows
     model.eval()
     with torch.no_grad():
         found = model([torch.zeros(3, 128, 128, device=device)])
@@ -51,7 +56,7 @@ def train(model, **options):
 
 detection = torchvision.models.detection
 sizes = {"weights": None, "weights_backbone": None, "num_classes": 5, "min_size": 128, "max_size": 160}
-# Which boxes are positive is not known, so all sampled ones are taken to be: few enough are sampled.
+# Which of the sampled boxes are positive is not known, so all of them get a mask.
 sampled = {"rpn_post_nms_top_n_train": 200, "rpn_post_nms_top_n_test": 200, "box_batch_size_per_image": 64}
 train(detection.fasterrcnn_mobilenet_v3_large_fpn(**sizes, **sampled))
 train(detection.maskrcnn_resnet50_fpn(**sizes, **sampled), masks=True)
