@@ -2,8 +2,13 @@
 // estimator/explain: whose memory it is at the peak, from hand-made events.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
 #include "base/size.h"
 #include "estimator/explain/explain.h"
+#include "estimator/explain/report.h"
 
 namespace gpumem::explain {
 namespace {
@@ -188,6 +193,49 @@ TEST(Explain, NothingAllocatedIsNoPeak) {
   const auto found = explain({}, {}, 0);
   EXPECT_EQ(found.peak.allocated_bytes, 0u);
   EXPECT_TRUE(found.candidates.empty());
+}
+
+// A kept record of one process with that PyTorch, and what it asked for.
+std::string kept_record(const char* torch, const std::vector<EventRecord>& events) {
+  std::string folder = (std::filesystem::temp_directory_path() / "gpumem-explain-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return "";
+  std::ofstream(folder + "/estimate.json") << "{}";
+  std::ofstream(folder + "/process-2.jsonl") << R"({"event": "torch", "t": 0.1, "version": ")" << torch
+                                             << R"(", "cuda": "13.0", "cudnn": 91900, "python": "3.11.2", "argv": ["python"], "tracer": "active"})"
+                                             << "\n"
+                                             << R"({"event": "allocator", "t": 0.2})"
+                                             << "\n";
+  record::EventHeader header{};
+  std::memcpy(header.magic, record::kEventMagic, sizeof header.magic);
+  header.version = record::kEventVersion;
+  header.record_bytes = sizeof(EventRecord);
+  header.process = 2;
+  std::ofstream file(folder + "/events-2.bin", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(reinterpret_cast<const char*>(events.data()), static_cast<std::streamsize>(events.size() * sizeof(EventRecord)));
+  return folder;
+}
+
+TEST(Explain, WhereNothingIsSaidOfOtherSettingsTheReasonIs) {
+  Events events;
+  events.segment(40 * kMiB).allocate(0x1000, 40 * kMiB);
+  const auto what_if = [&](const char* torch, std::string* why) {
+    const std::string folder = kept_record(torch, events.list);
+    const auto found = explain_record(folder);
+    std::filesystem::remove_all(folder);
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    if (!found) return nlohmann::json();
+    *why = (*found)["notes"].empty() ? "" : (*found)["notes"].back().get<std::string>();
+    return (*found)["processes"][0]["devices"][0]["what_if"];
+  };
+  std::string why;
+  EXPECT_EQ(what_if("2.11.0+cu130", &why).size(), 2u);
+  EXPECT_EQ(why, "");
+  EXPECT_TRUE(what_if("9.9.0+cu200", &why).empty());
+  EXPECT_NE(why.find("nothing is said of other settings for process 2 on device 0: the allocator of PyTorch 9.9.0+cu200 is not known"), std::string::npos) << why;
+  events.segment(2 * kMiB);  // a segment that nobody asked for: another peak than the model's
+  EXPECT_TRUE(what_if("2.11.0+cu130", &why).empty());
+  EXPECT_NE(why.find("does not come to the peak that it had"), std::string::npos) << why;
 }
 
 }  // namespace
