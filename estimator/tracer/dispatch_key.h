@@ -12,7 +12,7 @@ namespace gpumem::tracer {
 // Note [The dispatch key]
 // A key below autograd and above the backends: every operator passes it once, after autograd and autocast have had their say.
 // `Fake` is declared and free up to 2.14, and lies above Python's modes and tensor subclasses, so that those are seen coming
-// and left alone; what they call inside is not followed, as Python's fallback blocks all keys above its own. Keys below it that
+// and left alone; Python's fallback blocks all keys above its own for what they call inside: python_handlers.h opens it again. Keys below it that
 // nobody uses (CustomRNGKeyId) miss the factories, which BackendSelect sends straight to their backend, and count as a
 // backend that composite kernels are chosen for.
 //

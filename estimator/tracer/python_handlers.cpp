@@ -5,6 +5,8 @@
 
 #include "dispatch_key.h"
 
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15
+
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/PyInterpreter.h>
 
@@ -49,7 +51,6 @@ size_t slot_of_dispatch() {
 }  // namespace
 
 bool follow_python_handlers() {
-  if (!kOwnKey) return true;
   void* library = dlopen("libtorch_python.so", RTLD_NOLOAD | RTLD_LAZY);
   if (!library) return false;
   using Get = c10::impl::PyInterpreter* (*)();
@@ -78,3 +79,11 @@ bool follow_python_handlers() {
 }
 
 }  // namespace gpumem::tracer
+
+#else
+
+namespace gpumem::tracer {
+bool follow_python_handlers() { return true; }
+}  // namespace gpumem::tracer
+
+#endif
