@@ -2,6 +2,7 @@
 # What: accelerate's ways to load a model over devices: init_empty_weights, load_checkpoint_and_dispatch, device_map="auto", the host for the rest.
 # needs: transformers>=4.40 accelerate safetensors
 # gpus: 2
+# timeout: 600
 # expect: that len([d for d in e["devices"] if d["peak_allocated_bytes"] > 600 * MiB]) == 2
 import gc
 import resource
