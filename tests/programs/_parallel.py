@@ -192,6 +192,37 @@ def fsdp2(device):
         assert tuple(state["blocks.0.up.weight"].shape) == (4 * WIDTH, WIDTH), state.keys()
 
 
+class Scale(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.arange(1.0, size + 1))
+
+    def forward(self, x):
+        return (self.scale * x).sum()
+
+
+def fsdp2_values(device, gathered):
+    """What each rank knows of small sharded parameters; `gathered(rank, world)`: what all of them come to."""
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        from torch.distributed._composable.fsdp import fully_shard
+    rank, world = dist.get_rank(), dist.get_world_size()
+    own, all_of_them = [2.0 * rank + 1, 2.0 * rank + 2], gathered(rank, world)
+    module = Scale(2 * world).to(device)
+    fully_shard(module)
+    optimizer = torch.optim.SGD(module.parameters(), 0.5)
+    assert module.scale.to_local().tolist() == own
+    assert (module.scale * 2).to_local().tolist() == [2 * value for value in own]
+    assert module.scale.full_tensor().tolist() == all_of_them, module.scale.full_tensor()
+    loss = module(torch.ones(2 * world, device=device))
+    assert loss.item() == sum(all_of_them), loss
+    loss.backward()
+    assert module.scale.grad.to_local().tolist() == [1.0, 1.0]  # the mean over the ranks
+    optimizer.step()
+    assert module.scale.to_local().tolist() == [value - 0.5 for value in own]
+
+
 def tensor_parallel(device):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
