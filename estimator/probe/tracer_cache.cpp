@@ -7,6 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/size.h"
@@ -16,7 +20,8 @@ namespace gpumem::probe {
 namespace {
 
 constexpr std::size_t kLargestFile = 64 * kMiB;  // a tracer is about 200 KiB
-constexpr int kMostFiles = 64;
+// One for each PyTorch that somebody uses; those of PyTorches and gpumems of the past are dropped.
+constexpr std::size_t kMostFiles = 32;
 
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
@@ -44,15 +49,29 @@ bool belongs_to(const std::string& path, uid_t owner, bool directory) {
   return directory ? S_ISDIR(found.st_mode) : S_ISREG(found.st_mode) && found.st_size <= static_cast<off_t>(kLargestFile);
 }
 
-// Copies the tracers in `from`, all of which must be `owner`'s, to `to`; those that are there stay.
+// The names of `owner`'s tracers in a directory, the newest first.
+std::vector<std::string> tracers_in(const std::string& path, uid_t owner) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  if (!belongs_to(path, owner, true)) return {};
+  for (const auto& name : names_in(path)) {
+    struct stat file {};
+    if (!is_tracer(name) || !belongs_to(path + "/" + name, owner, false) || ::lstat((path + "/" + name).c_str(), &file) != 0) continue;
+    found.emplace_back(-(file.st_mtim.tv_sec * std::int64_t{1'000'000'000} + file.st_mtim.tv_nsec), name);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (auto& [age, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
+// Copies the newest tracers in `from`, all of which must be `owner`'s, to `to`; those that are there stay.
 void copy_tracers(const std::string& from, const std::string& to, uid_t owner) {
-  if (!belongs_to(from, owner, true)) return;
-  int copied = 0;
-  for (const auto& name : names_in(from)) {
-    const std::string source = from + "/" + name, target = to + "/" + name;
-    if (!is_tracer(name) || copied >= kMostFiles || ::access(target.c_str(), F_OK) == 0 || !belongs_to(source, owner, false)) continue;
-    auto content = read_file(source, kLargestFile);
-    if (content && write_file_atomically(target, *content, 0644)) ++copied;
+  std::size_t missing = 0;
+  for (const auto& name : tracers_in(from, owner)) {
+    const std::string target = to + "/" + name;
+    if (::access(target.c_str(), F_OK) == 0) continue;
+    if (++missing > kMostFiles) break;
+    if (auto content = read_file(from + "/" + name, kLargestFile)) (void)write_file_atomically(target, *content, 0644);
   }
 }
 
@@ -78,7 +97,11 @@ void keep_compiled_tracers(const std::string& directory, const std::vector<std::
     if (is_tracer(name) && ::access((shared + "/" + name).c_str(), F_OK) == 0) ::unlink((directory + "/" + name).c_str());
     else any = any || is_tracer(name);
   }
-  if (any && make_directories(cache, 0700)) copy_tracers(directory, cache, ::geteuid());
+  if (!any || !make_directories(cache, 0700)) return;
+  copy_tracers(directory, cache, ::geteuid());
+  // What is not lent any more must go: where it is, a tracer that was compiled once more would not be kept.
+  const auto kept = tracers_in(cache, ::geteuid());
+  for (std::size_t i = kMostFiles; i < kept.size(); ++i) ::unlink((cache + "/" + kept[i]).c_str());
 }
 
 }  // namespace gpumem::probe

@@ -13,11 +13,11 @@
 
 namespace gpumem::probe {
 
-// Copies the tracers of both caches to `directory`: root's where it and the file are root's alone to write, the user's
+// Copies the newest tracers of both caches to `directory`: root's where it and the file are root's alone to write, the user's
 // where they are theirs. Copies, because inside the sandbox root's files seem to be nobody's, and nobody trusts those.
 void lend_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment);
 
-// Moves what is new in `directory` to ${XDG_CACHE_HOME:-~/.cache}/gpumem/tracer. A failure costs the next probe some
+// Moves what is new in `directory` to ${XDG_CACHE_HOME:-~/.cache}/gpumem/tracer and drops the oldest there. A failure costs the next probe some
 // seconds, nothing else: it is not reported.
 void keep_compiled_tracers(const std::string& directory, const std::vector<std::string>& environment);
 

@@ -2,6 +2,7 @@
 // estimator/probe: the request, the environment, and the sandbox, tried with shell scripts; no torch.
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include "base/subprocess.h"
 #include "estimator/probe/client.h"
 #include "estimator/probe/environment.h"
+#include "estimator/probe/tracer_cache.h"
 #include "estimator/probe/mounts.h"
 
 namespace gpumem::probe {
@@ -260,6 +262,30 @@ TEST(SandboxAsOrdinaryUser, HoldsToo) {
   auto result = run_subprocess(options);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_EQ(result->exit_status, 0) << result->output << result->error_output;
+}
+
+TEST_F(SandboxTest, OldCompiledTracersMakeRoomForNewOnes) {
+  const std::string cache = directory_ + "/gpumem/tracer", lent = directory_ + "/lent";
+  const std::vector<std::string> environment = {"XDG_CACHE_HOME=" + directory_};
+  ASSERT_TRUE(make_directories(cache, 0700).ok());
+  ASSERT_TRUE(make_directories(lent, 0700).ok());
+  auto make = [](const std::string& path, time_t second) {
+    ASSERT_TRUE(write_file_atomically(path, "tracer").ok());
+    const timespec times[2] = {{second, 0}, {second, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  };
+  for (int i = 0; i < 100; ++i) make(cache + "/" + std::to_string(i) + ".so", 1'000'000 + i);
+  lend_compiled_tracers(lent, environment);
+  EXPECT_EQ(::access((lent + "/99.so").c_str(), F_OK), 0) << "the newest are lent";
+  EXPECT_NE(::access((lent + "/0.so").c_str(), F_OK), 0) << "the oldest are not";
+  make(lent + "/0.so", ::time(nullptr));  // so it was compiled once more
+  keep_compiled_tracers(lent, environment);
+  keep_compiled_tracers(lent, environment);  // of the next probe that compiles it
+  const auto left = std::distance(std::filesystem::directory_iterator(cache), {});
+  EXPECT_GT(left, 8);
+  EXPECT_LT(left, 64);
+  EXPECT_EQ(::access((cache + "/0.so").c_str(), F_OK), 0) << "what is used now is kept";
+  EXPECT_NE(::access((cache + "/1.so").c_str(), F_OK), 0) << "the oldest has made room";
 }
 
 TEST(Request, SurvivesTheJourneyAndNamesWhatIsWrong) {
