@@ -22,15 +22,18 @@ constexpr uint64_t kAlign = 512;
 struct Holding {
   uint64_t key;  // 0: free slot; kRemoved: was used
   uint64_t held;
+  uint64_t handle;  // of a mapping: the key of its physical memory
   int device;
+  uint32_t references;
 };
 constexpr uint64_t kRemoved = ~0ull;
 
-// Open addressing, doubled when half full; memory by mmap, since the program may replace malloc.
+// Open addressing; memory by mmap, since the program may replace malloc.
 struct Holdings {
   Holding *slots;
   size_t capacity;  // a power of two
   size_t used;      // removed ones too
+  size_t living;
 };
 
 struct State {
@@ -54,25 +57,45 @@ size_t slot_of(const Holdings &table, uint64_t key) {
   return static_cast<size_t>((key * 0x9e3779b97f4a7c15ull) >> 20) & (table.capacity - 1);
 }
 
-void put(Holdings &table, const Holding &holding) {
-  size_t at = slot_of(table, holding.key);
-  while (table.slots[at].key != 0 && table.slots[at].key != holding.key) at = (at + 1) & (table.capacity - 1);
-  if (table.slots[at].key == 0) ++table.used;
-  table.slots[at] = holding;
+Holding *find(const Holdings &table, uint64_t key) {
+  if (key == 0 || table.capacity == 0) return nullptr;
+  for (size_t at = slot_of(table, key); table.slots[at].key != 0; at = (at + 1) & (table.capacity - 1)) {
+    if (table.slots[at].key == key) return &table.slots[at];
+  }
+  return nullptr;
 }
 
-bool grow(Holdings &table) {
-  Holdings larger = {};
-  larger.capacity = table.capacity == 0 ? 1024 : table.capacity * 2;
-  void *memory = mmap(nullptr, larger.capacity * sizeof(Holding), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  larger.slots = static_cast<Holding *>(memory);
+void put(Holdings &table, const Holding &holding) {
+  if (Holding *known = find(table, holding.key)) {
+    *known = holding;
+    return;
+  }
+  size_t at = slot_of(table, holding.key);
+  while (table.slots[at].key != 0 && table.slots[at].key != kRemoved) at = (at + 1) & (table.capacity - 1);
+  if (table.slots[at].key == 0) ++table.used;
+  table.slots[at] = holding;
+  ++table.living;
+}
+
+// Room for one more: when half of the slots have been used, those that are still in use move to a table of their own.
+bool make_room(Holdings &table) {
+  if (table.used * 2 < table.capacity) return true;
+  Holdings fresh = {};
+  fresh.capacity = table.capacity == 0 ? 1024 : table.living * 4 >= table.capacity ? table.capacity * 2 : table.capacity;
+  void *memory = mmap(nullptr, fresh.capacity * sizeof(Holding), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return table.used + 1 < table.capacity;
+  fresh.slots = static_cast<Holding *>(memory);
   for (size_t i = 0; i < table.capacity; ++i) {
-    if (table.slots[i].key != 0 && table.slots[i].key != kRemoved) put(larger, table.slots[i]);
+    if (table.slots[i].key != 0 && table.slots[i].key != kRemoved) put(fresh, table.slots[i]);
   }
   if (table.slots != nullptr) munmap(table.slots, table.capacity * sizeof(Holding));
-  table = larger;
+  table = fresh;
   return true;
+}
+
+void remove(Holdings &table, Holding *holding) {
+  holding->key = kRemoved;
+  --table.living;
 }
 
 // A forked child holds nothing: the addresses it inherited are its parent's.
@@ -127,32 +150,72 @@ bool charge(int device, uint64_t held) {
   return book::charge(&state.book, device, held, book::Charge::allocation) != book::Status::out_of_memory;
 }
 
+static void discharge(int device, uint64_t held) {
+  if (device >= 0 && device < book::device_count(state.book)) book::discharge(&state.book, device, held, book::Charge::allocation);
+}
+
+static void drop_reference(uint64_t key) {
+  Holding *holding = find(state.holdings, key);
+  if (holding == nullptr || --holding->references != 0) return;
+  discharge(holding->device, holding->held);
+  remove(state.holdings, holding);
+}
+
 void remember(uint64_t key, int device, uint64_t held) {
   Locked locked;
-  if (state.holdings.used * 2 >= state.holdings.capacity && !grow(state.holdings)) return;
-  put(state.holdings, {key, held, device});
+  if (key != 0 && make_room(state.holdings)) put(state.holdings, {key, held, 0, device, 1});
 }
 
 void give_back(int device, uint64_t held) {
-  if (device < 0 || device >= book::device_count(state.book)) return;
   Locked locked;
-  book::discharge(&state.book, device, held, book::Charge::allocation);
+  discharge(device, held);
 }
 
 void forget(uint64_t key) {
-  Holding found = {};
-  {
-    Locked locked;
-    const Holdings &table = state.holdings;
-    if (key == 0 || table.capacity == 0) return;
-    for (size_t at = slot_of(table, key); table.slots[at].key != 0; at = (at + 1) & (table.capacity - 1)) {
-      if (table.slots[at].key != key) continue;
-      found = table.slots[at];
-      table.slots[at].key = kRemoved;
-      break;
+  Locked locked;
+  drop_reference(key);
+}
+
+void retain(uint64_t handle) {
+  Locked locked;
+  if (Holding *holding = find(state.holdings, handle | kHandleKey)) ++holding->references;
+}
+
+void mapped(uint64_t address, uint64_t bytes, uint64_t handle) {
+  Locked locked;
+  Holding *physical = find(state.holdings, handle | kHandleKey);
+  if (physical == nullptr) return;
+  ++physical->references;  // before `make_room` moves it
+  const int device = physical->device;
+  if (make_room(state.holdings))
+    put(state.holdings, {address | kMappingKey, bytes, handle | kHandleKey, device, 1});
+  else
+    drop_reference(handle | kHandleKey);
+}
+
+void unmapped(uint64_t address, uint64_t bytes) {
+  Locked locked;
+  for (uint64_t at = address; at < address + bytes;) {
+    Holding *mapping = find(state.holdings, at | kMappingKey);
+    if (mapping == nullptr) {  // somebody else's memory
+      at += kPage;
+      continue;
     }
+    const uint64_t handle = mapping->handle;
+    at += mapping->held;
+    remove(state.holdings, mapping);
+    drop_reference(handle);
   }
-  if (found.key != 0) give_back(found.device, found.held);
+}
+
+void remember_pool(const void *pool, const PoolProperties &properties) {
+  remember(reinterpret_cast<uint64_t>(pool) | kPoolKey, properties.location_type == kLocationDevice ? properties.location_id : kHost, 0);
+}
+
+int device_of(uint64_t key, int otherwise) {
+  Locked locked;
+  const Holding *holding = find(state.holdings, key);
+  return holding != nullptr ? holding->device : otherwise;
 }
 
 const char *device_name(int device) {

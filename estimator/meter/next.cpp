@@ -8,14 +8,17 @@
 
 #include "estimator/meter/meter.h"
 
-// glibc 2.34 moved these into libc under a new version; the old one is in every glibc (doc/HACKING.md, rule 7).
-__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+// glibc 2.34 moved it into libc under a new version; the old one is in every glibc (doc/HACKING.md, rule 7).
+#if defined(__x86_64__)
 __asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.17");
+#endif
 
 namespace gpumem::meter {
 namespace {
 
-constexpr int kMaxFunctions = 64;
+constexpr int kMaxFunctions = 128;
 struct Known {
   const char *name;
   void *function;
@@ -35,7 +38,7 @@ void *search_loaded(const char *name) {
   for (size_t i = 0; i < count; ++i) {
     void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
-    if (void *function = dlsym(library, name)) return function;
+    if (void *function = find_in(library, name)) return function;
   }
   return nullptr;
 }
@@ -52,7 +55,7 @@ Known *slot_of(const char *name) {
 void *next_function(const char *name) {
   Known *entry = slot_of(name);
   if (entry != nullptr && entry->name != nullptr) return entry->function;
-  void *function = dlsym(RTLD_NEXT, name);
+  void *function = find_in(RTLD_NEXT, name);
   if (function == nullptr) function = search_loaded(name);
   // What is not there yet may be loaded later: only what was found is kept.
   if (function != nullptr) set_next_function(name, function);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // estimator/meter: the preloaded library in front of a fake CUDA, seen through the job's book.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -112,6 +116,67 @@ TEST_F(MeterTest, APeakSurvivesSigkillAndTheMemoryComesBack) {
   EXPECT_EQ(run({"alloc:70", "kill"}), "alloc:70 0\n");
   EXPECT_EQ(use().peak_bytes, kContext + 70 * kMiB);
   EXPECT_EQ(use().used_bytes, 0u);
+}
+
+// Every allocating function, by every way that a program has to it, on a virtual GPU: programs/meter_calls.cpp.
+TEST_F(MeterTest, CountsEveryFunctionOnceHoweverItIsReached) {
+  make_book(kContext + 1000 * kMiB);
+  const std::string device_book = directory_ + "/device";
+  book::DeviceDescription device = {};
+  std::strcpy(device.name, "NVIDIA GeForce RTX 3060");
+  device.total_bytes = device.usable_bytes = 12ull << 30;
+  device.compute_major = 8;
+  device.cuda_version = 13000;
+  char error[256] = "";
+  ASSERT_EQ(book::create(device_book.c_str(), &device, 1, book::Accounting::shared_book, 0600, error, sizeof error), book::Status::ok) << error;
+  SubprocessOptions options;
+  options.arguments = {PROGRAM_DIR "/meter_calls", VIRTUAL_GPU_DIR};
+  for (char** entry = environ; *entry; ++entry) options.environment.push_back(*entry);
+  options.environment.push_back("LD_PRELOAD=" METER_LIBRARY " " VIRTUAL_GPU_DIR "/libgpumem_vgpu.so");
+  options.environment.push_back("GPUMEM_JOB=77");
+  options.environment.push_back("GPUMEM_BOOK=" + device_book);
+  options.environment.push_back("GPUMEM_METER_CONTEXT_BYTES=" + std::to_string(kContext));
+  options.environment.push_back("GPUMEM_METER_BOOK=" + book_path_);
+  auto result = run_subprocess(options);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->output.ends_with(" 0 wrong\n")) << result->output << result->error_output;
+  EXPECT_EQ(use().used_bytes, 0u);
+}
+
+const char* const kAnswered[] = {
+#define F(name) #name,
+#include "estimator/meter/functions.def"
+#undef F
+};
+
+// A new CUDA brings functions: those that may take memory must be counted, or be known not to.
+TEST(Meter, EveryFunctionThatTakesMemoryIsCountedOrKnownNotTo) {
+  const std::regex takes("[Aa]lloc|Create|Import|Reserve|Bind|Open|Expand|Grow|Commit|Prefetch");
+  const std::set<std::string> answered(std::begin(kAnswered), std::end(kAnswered));
+  std::map<std::string, std::string> not_counted;
+#define F(name, reason) not_counted[#name] = reason;
+#include "tests/unit/programs/meter_not_counted.def"
+#undef F
+  std::set<std::string> unused;
+  for (const auto& [name, reason] : not_counted) unused.insert(name);
+  for (const char* name : {
+#define F(name) #name,
+#include "estimator/cuda_interface/driver_functions.def"
+#include "estimator/cuda_interface/runtime_functions.def"
+#undef F
+       }) {
+    if (!std::regex_search(name, takes)) continue;
+    unused.erase(name);
+    EXPECT_NE(answered.count(name), not_counted.count(name))
+        << name << " may take device memory: count it in estimator/meter, or say in programs/meter_not_counted.def why not";
+  }
+  EXPECT_TRUE(unused.empty()) << *unused.begin() << " is no function of CUDA";
+}
+
+TEST(Meter, ExportsTheFunctionsOfItsTable) {
+  void* library = dlopen(METER_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  for (const char* name : kAnswered) EXPECT_NE(dlsym(library, name), nullptr) << name << " is missing in exports.map";
 }
 
 TEST_F(MeterTest, WithoutABookEveryCallIsPassedOn) {

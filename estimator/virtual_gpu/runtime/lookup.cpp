@@ -4,9 +4,8 @@
 //
 // Note [Look-ups by handle]
 // Preloading answers references by name; a handle names one library, the real runtime, which would look for a driver and fail.
-// So dlsym is ours: a name that begins with "cuda", where there is a virtual GPU, is our function for the generation of
-// the library that the handle names. Everything else goes to the real dlsym by a jump, which leaves the caller's address
-// on the stack: by it dlsym knows what RTLD_NEXT and RTLD_DEFAULT mean.
+// So dlsym is ours (cuda_interface/dlsym.h): a name that begins with "cuda", where there is a virtual GPU, is our function for
+// the generation of the library that the handle names. Everything else goes to the real dlsym.
 
 #include <dlfcn.h>
 #include <link.h>
@@ -14,44 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "estimator/cuda_interface/dlsym.h"
 #include "estimator/virtual_gpu/runtime/runtime.h"
 
-extern "C" {
-__attribute__((visibility("hidden"))) void *gpumem_real_dlsym;
-__attribute__((visibility("hidden"))) void *gpumem_look_up(void *handle, const char *name);
-void *gpumem_dlvsym(void *, const char *, const char *);
-int gpumem_dlinfo(void *, int, void *);
-}
+extern "C" int gpumem_dlinfo(void *, int, void *);
 #if defined(__x86_64__)
-#define FIRST_GLIBC "GLIBC_2.2.5"
-__asm__(".symver gpumem_dlvsym,dlvsym@GLIBC_2.2.5");
 __asm__(".symver gpumem_dlinfo,dlinfo@GLIBC_2.3.3");
-__asm__(
-    ".text\n.globl dlsym\n.type dlsym,@function\n.p2align 4\n"
-    "dlsym:\n"
-    "  push %rdi\n  push %rsi\n  sub $8,%rsp\n"
-    "  call gpumem_look_up\n"
-    "  add $8,%rsp\n  pop %rsi\n  pop %rdi\n"
-    "  test %rax,%rax\n  jnz 1f\n"
-    "  jmp *gpumem_real_dlsym(%rip)\n"
-    "1: ret\n"
-    ".size dlsym,.-dlsym\n");
-#elif defined(__aarch64__)
-#define FIRST_GLIBC "GLIBC_2.17"
-__asm__(".symver gpumem_dlvsym,dlvsym@GLIBC_2.17");
-__asm__(".symver gpumem_dlinfo,dlinfo@GLIBC_2.17");
-__asm__(
-    ".text\n.globl dlsym\n.type dlsym,%function\n.p2align 4\n"
-    "dlsym:\n"
-    "  stp x29,x30,[sp,#-32]!\n  stp x0,x1,[sp,#16]\n"
-    "  bl gpumem_look_up\n"
-    "  mov x9,x0\n  ldp x0,x1,[sp,#16]\n  ldp x29,x30,[sp],#32\n"
-    "  cbnz x9,1f\n"
-    "  adrp x10,gpumem_real_dlsym\n  ldr x10,[x10,:lo12:gpumem_real_dlsym]\n  br x10\n"
-    "1: mov x0,x9\n  ret\n"
-    ".size dlsym,.-dlsym\n");
 #else
-#error "name the first glibc of this architecture here"
+__asm__(".symver gpumem_dlinfo,dlinfo@GLIBC_2.17");
 #endif
 
 namespace {
@@ -89,7 +58,7 @@ void *own_function(const char *name, const char *generation) {
 
 void *gpumem::virtual_gpu::next_function(const char *name, const char *version) { return gpumem_dlvsym(RTLD_NEXT, name, version); }
 
-void *gpumem_look_up(void *handle, const char *name) {
+void *gpumem_look_up(void *handle, const char *name, const void *) {
   if (__atomic_load_n(&gpumem_real_dlsym, __ATOMIC_RELAXED) == nullptr)
     __atomic_store_n(&gpumem_real_dlsym, gpumem_dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC), __ATOMIC_RELAXED);
   // Every process passes here with every name: nothing else may happen before this line.
