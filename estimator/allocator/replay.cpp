@@ -61,7 +61,8 @@ class Player {
       case Request::Kind::refused:
         if (Block* block = allocator_.allocate(request.bytes, request.stream, request.pool)) allocator_.free(block);
         break;
-      case Request::Kind::step: break;
+      case Request::Kind::step:
+      case Request::Kind::batch: break;
     }
     return true;
   }

@@ -36,6 +36,7 @@ class Converter {
         break;
       case EventAction::memory_fraction: request(Request::Kind::memory_fraction, event, 0, event.size); break;
       case EventAction::step: request(Request::Kind::step, event, 0, event.size); break;
+      case EventAction::batch: request(Request::Kind::batch, event, 0, event.size); break;
       default: break;
     }
   }
@@ -50,7 +51,9 @@ class Converter {
   };
 
   void request(Request::Kind kind, const EventRecord& event, std::uint32_t slot, std::uint64_t bytes) {
-    trace_.requests.push_back({kind, event.pool, 0, slot, bytes, event.stream, event.time_ns});
+    const unsigned backward = event.flags & record::kEventOnAutogradThread ? 0x8000 : 0;
+    const auto origin = static_cast<std::uint16_t>(kind == Request::Kind::allocate ? (event.op & 0x7fff) | backward : 0);
+    trace_.requests.push_back({kind, event.pool, origin, slot, bytes, event.stream, event.time_ns});
   }
 
   void allocate(const EventRecord& event) {
@@ -137,7 +140,7 @@ std::map<int, Trace> traces_of(const record::EventFile& file) {
   // The next event of the same device decides whether a free was complete at once.
   std::map<int, std::vector<const EventRecord*>> by_device;
   for (const auto& event : file.events) {
-    if (event.action == EventAction::step) {
+    if (event.action == EventAction::step || event.action == EventAction::batch) {
       for (auto& [device, events] : by_device) events.push_back(&event);
     } else {
       by_device[event.device].push_back(&event);

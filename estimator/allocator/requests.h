@@ -20,12 +20,12 @@
 namespace gpumem::allocator {
 
 struct Request {
-  enum class Kind : std::uint8_t { allocate, free, free_later, complete, empty_cache, release_pool, memory_fraction, refused, step };
+  enum class Kind : std::uint8_t { allocate, free, free_later, complete, empty_cache, release_pool, memory_fraction, refused, step, batch };
   Kind kind;
   std::uint8_t pool;      // private pool, 0: none
-  std::uint16_t reserved;
+  std::uint16_t origin;   // of allocate: the operator's number, with the highest bit for the backward pass; 0: not known
   std::uint32_t slot;     // of allocate, free, free_later, complete: which live allocation; reused afterwards
-  std::uint64_t bytes;    // of allocate and refused; of step its number; of memory_fraction the bits of a double
+  std::uint64_t bytes;    // of allocate and refused; of step and batch its number; of memory_fraction the bits of a double
   std::uint64_t stream;
   std::uint64_t time_ns;
 };

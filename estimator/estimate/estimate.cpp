@@ -254,6 +254,26 @@ static nlohmann::json lagging(const DeviceFigures& figures) {
   return figures.peak_reserved_lagging_bytes ? nlohmann::json(*figures.peak_reserved_lagging_bytes) : nlohmann::json();
 }
 
+static nlohmann::json orders_json(const allocator::Orders& orders) {
+  return {{"count", orders.count}, {"batches", orders.batches}, {"shapes", orders.shapes}, {"shapes_looked_at", orders.looked_at},
+          {"lowest_bytes", orders.lowest_bytes}, {"middle_bytes", orders.middle_bytes}, {"highest_bytes", orders.highest_bytes},
+          {"as_run_bytes", orders.as_run_bytes}, {"out_of_memory", orders.full}};
+}
+
+static std::string orders_note(const DeviceFigures& figures, bool one_device, std::size_t device) {
+  const std::string where = one_device ? "" : "device " + std::to_string(device) + ": ";
+  if (!figures.orders) return where + "batches have different sizes, and only the order that was run was looked at: " + figures.no_orders;
+  const auto& orders = *figures.orders;
+  std::string note = where + "batches have different sizes: in " + std::to_string(orders.count) + " orders of " + std::to_string(orders.batches) +
+                     " batches PyTorch reserves " + format_size(orders.lowest_bytes) + " to " + format_size(orders.highest_bytes) +
+                     ", in the middle " + format_size(orders.middle_bytes) + "; the need is enough for all of them";
+  if (orders.full > 0) note += "; " + std::to_string(orders.full) + " of them run out of memory on this GPU";
+  if (orders.shapes < orders.looked_at) {
+    note += " (made of " + std::to_string(orders.shapes) + " of the " + std::to_string(orders.looked_at) + " shapes that were seen)";
+  }
+  return note;
+}
+
 nlohmann::json make_estimate(const Observation& seen) {
   const Verdict verdict = judge(seen);
   std::uint64_t steps = 0;
@@ -264,7 +284,7 @@ nlohmann::json make_estimate(const Observation& seen) {
     stopped_early = stopped_early || process.stop_reason == "stable";
     files.insert(process.files.begin(), process.files.end());
   }
-  const Notes notes = collect_notes(seen, stopped_early, steps);
+  Notes notes = collect_notes(seen, stopped_early, steps);
 
   nlohmann::json estimate = {{"version", 1}, {"status", verdict.status}, {"method", seen.on_cpu ? "xmem" : "virtual_gpu"}};
   if (!verdict.error.empty()) estimate["error"] = verdict.error;
@@ -285,11 +305,14 @@ nlohmann::json make_estimate(const Observation& seen) {
                        {"retries_at_minimum", figures[i].retries_at_minimum},
                        {"context_bytes", figures[i].context_bytes},
                        {"need_bytes", figures[i].need_bytes}});
+    if (figures[i].orders) devices.back()["orders"] = orders_json(*figures[i].orders);
+    if (figures[i].orders || !figures[i].no_orders.empty()) notes.add(orders_note(figures[i], figures.size() == 1, i), false);
     if (figures[i].need_bytes > largest.need_bytes) largest = figures[i];
   }
   estimate["peak_allocated_bytes"] = largest.peak_allocated_bytes;
   estimate["peak_reserved_bytes"] = largest.peak_reserved_bytes;
   estimate["peak_reserved_lagging_bytes"] = lagging(largest);
+  if (largest.orders) estimate["orders"] = orders_json(*largest.orders);
   estimate["minimum_limit_bytes"] = largest.minimum_limit_bytes;
   std::uint64_t minimum_need_bytes = 0;  // each device must have what the hungriest needs
   for (const auto& device : figures) minimum_need_bytes = std::max(minimum_need_bytes, device.minimum_need_bytes);

@@ -108,22 +108,31 @@ std::vector<DeviceFigures> device_figures(const Observation& observation) {
     const bool one_at_a_time = figures.need_bytes <= largest;
     figures.need_bytes -= std::min(figures.need_bytes, one_at_a_time ? largest_excess : all_excess);
     figures.context_bytes = std::min(figures.need_bytes, one_at_a_time ? largest_context : all_contexts);
-    figures.minimum_need_bytes = figures.need_bytes;
+    const std::uint64_t run_need_bytes = figures.need_bytes;
     std::optional<std::uint64_t> lag_bytes;
-    if (const auto minimum = find_device_minimum(observation, i, figures.no_minimum)) {
+    const auto minimum = find_device_minimum(observation, i, figures.no_minimum);
+    if (minimum) figures.need_bytes += minimum->above_run_bytes;
+    figures.minimum_need_bytes = figures.need_bytes;
+    if (minimum) {
+      figures.orders = minimum->orders;
+      figures.no_orders = minimum->no_orders;
       figures.minimum_need_bytes -= std::min(minimum->saved_bytes, figures.need_bytes - figures.context_bytes);
       figures.retries_at_minimum = minimum->retries;
       lag_bytes = minimum->lag_bytes;
     }
     figures.minimum_limit_bytes = figures.minimum_need_bytes - figures.context_bytes;
     const record::DevicePeaks& peaks = one_at_a_time ? largest_peaks : sum;
-    figures.peak_reserved_bytes = std::min(peaks.reserved_bytes, figures.need_bytes);
-    figures.peak_allocated_bytes = std::min(peaks.allocated_bytes, figures.need_bytes);
+    figures.peak_reserved_bytes = std::min(peaks.reserved_bytes, run_need_bytes);
+    figures.peak_allocated_bytes = std::min(peaks.allocated_bytes, run_need_bytes);
     if (observation.lagging_clock) {
       figures.peak_reserved_lagging_bytes = figures.peak_reserved_bytes;
     } else if (lag_bytes) {
       const std::uint64_t room_bytes = observation.capacity_bytes - std::min(observation.capacity_bytes, figures.need_bytes);
       figures.peak_reserved_lagging_bytes = figures.peak_reserved_bytes + std::min(*lag_bytes, room_bytes);
+    }
+    if (figures.orders) {
+      figures.peak_reserved_bytes = figures.orders->middle_bytes;
+      if (figures.peak_reserved_lagging_bytes) *figures.peak_reserved_lagging_bytes += minimum->above_run_bytes;
     }
     all.push_back(figures);
   }

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "estimator/allocator/orders.h"
 #include "estimator/estimate/estimate.h"
 
 namespace gpumem::estimate {
@@ -16,6 +17,8 @@ struct DeviceFigures {
   std::uint64_t minimum_need_bytes = 0;   // … and contexts: what a proof is to try
   std::uint64_t retries_at_minimum = 0;   // how often all cached memory would be given back for a request
   std::optional<std::uint64_t> peak_reserved_lagging_bytes;  // minimum.h, Note [Both clocks]
+  std::optional<allocator::Orders> orders;  // minimum.h, Note [Unknown order]
+  std::string no_orders;                  // why there are none although batches differ
   std::string no_minimum;                 // why there was no replay; empty: there was one
   std::uint64_t context_bytes = 0;
   std::uint64_t need_bytes = 0;

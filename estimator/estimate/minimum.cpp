@@ -22,6 +22,34 @@ const record::EventFile* events_of(const Observation& seen, pid_t pid) {
   return nullptr;
 }
 
+// Note [Unknown order]
+void find_orders(const Observation& seen, int device, const std::vector<allocator::Participant>& participants, std::uint64_t limit_bytes, DeviceMinimum& found) {
+  const record::Process* differing = nullptr;
+  for (const auto& participant : participants) {
+    const record::Process* process = record_of(seen, static_cast<pid_t>(participant.trace->process));
+    if (process != nullptr && allocator::has_orders(*process)) differing = process;
+  }
+  if (differing == nullptr) return;
+  if (participants.size() > 1) {
+    found.no_orders = "several processes use the device";
+    return;
+  }
+  const std::uint64_t peak_bytes = seen.book.devices[static_cast<std::size_t>(device)].peak_bytes, run_peak_bytes = participants[0].trace->peak_reserved_bytes;
+  const std::uint64_t others_bytes = peak_bytes - std::min(peak_bytes, run_peak_bytes);
+  const std::uint64_t room_bytes = std::max(run_peak_bytes, seen.capacity_bytes - std::min(seen.capacity_bytes, others_bytes));
+  auto orders = allocator::replay_orders(participants[0], *differing, seen.gpu.total_bytes(), room_bytes, limit_bytes);
+  if (!orders) {
+    found.no_orders = orders.error().message;
+    return;
+  }
+  const std::uint64_t run_bytes = orders->as_run_bytes;
+  const std::uint64_t needed_bytes = std::max(orders->limit_bytes, run_bytes - std::min(run_bytes, found.saved_bytes));
+  const std::uint64_t highest_bytes = std::max({run_bytes, orders->highest_bytes, needed_bytes});
+  found.above_run_bytes = highest_bytes - run_bytes;
+  found.saved_bytes = highest_bytes - std::min(highest_bytes, needed_bytes);
+  found.orders = std::move(*orders);
+}
+
 }  // namespace
 
 std::optional<DeviceMinimum> find_device_minimum(const Observation& seen, int device, std::string& why_not) {
@@ -81,6 +109,7 @@ std::optional<DeviceMinimum> find_device_minimum(const Observation& seen, int de
     found.lag_bytes = lagging_bytes - std::min(lagging_bytes, peak_bytes);
     while (found.saved_bytes > 0 && !allocator::passes_lagging(participants, total_bytes, peak_bytes - found.saved_bytes)) found.saved_bytes /= 2;
   }
+  find_orders(seen, device, participants, minimum->limit_bytes, found);
   return found;
 }
 

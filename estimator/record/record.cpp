@@ -26,6 +26,7 @@ constexpr std::size_t kMostNotes = 200;
 constexpr std::size_t kMostOpenedFiles = 10000;
 constexpr std::size_t kMostAddresses = 4u << 20;  // of all lists of a process
 constexpr std::size_t kLongestText = 2000;
+constexpr std::size_t kLargestShape = 1024, kMostLookedAt = 4096, kMostLoaders = 256, kMostBatchMarks = 1u << 16;  // of batches
 
 std::string text_of(const nlohmann::json& event, const char* key) {
   const auto found = event.find(key);
@@ -87,6 +88,30 @@ void read_tensors(const nlohmann::json& event, Process& process) {
   if (addresses <= kMostAddresses) process.tensors.push_back(std::move(list));
 }
 
+// [[8, 128], [8]] is {2, 8, 128, 1, 8}; nullopt where it is no such list.
+std::optional<BatchShape> shape_of(const nlohmann::json& tensors) {
+  if (!tensors.is_array()) return std::nullopt;
+  BatchShape shape;
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_array() || shape.size() + tensor.size() > kLargestShape) return std::nullopt;
+    shape.push_back(static_cast<std::uint32_t>(tensor.size()));
+    for (const auto& size : tensor) {
+      if (!size.is_number_unsigned()) return std::nullopt;
+      shape.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(size.get<std::uint64_t>(), UINT32_MAX)));
+    }
+  }
+  return shape;
+}
+
+void read_batches(const nlohmann::json& event, Process& process) {
+  const auto shapes = event.find("shapes");
+  if (shapes == event.end() || !shapes->is_array() || shapes->size() > kMostLookedAt || process.batches.size() >= kMostLoaders) return;
+  auto& batches = process.batches[number_of(event, "loader")];
+  for (const auto& tensors : *shapes) {
+    if (auto shape = shape_of(tensors)) batches.push_back(std::move(*shape));
+  }
+}
+
 void read_event(const nlohmann::json& event, Process& process) {
   const std::string name = text_of(event, "event");
   if (name == "torch") {
@@ -118,6 +143,11 @@ void read_event(const nlohmann::json& event, Process& process) {
     if (event.contains("alloc_conf") && event["alloc_conf"].is_string()) process.alloc_conf = text_of(event, "alloc_conf");
   } else if (name == "tensors") {
     read_tensors(event, process);
+  } else if (name == "batches") {
+    read_batches(event, process);
+  } else if (name == "batch") {
+    if (process.batch_marks.size() >= kMostBatchMarks) return;
+    process.batch_marks.push_back({number_of(event, "n"), number_of(event, "loader"), shape_of(event.value("shapes", nlohmann::json()))});
   } else if (const std::uint64_t number = number_of(event, "n"); number > 0 && number <= 65535) {
     if (name == "operator") process.operators[static_cast<std::uint16_t>(number)] = text_of(event, "name");
     if (name == "module") process.modules[static_cast<std::uint16_t>(number)] = {text_of(event, "path"), text_of(event, "type")};

@@ -38,6 +38,16 @@ struct Module {
   std::string path, type;  // "layer1.0.conv1", "Conv2d"
 };
 
+// A batch's tensors as they came from a DataLoader: the number of dimensions of each and their sizes, one after the other.
+using BatchShape = std::vector<std::uint32_t>;
+
+// Written only for a DataLoader whose batches have several shapes.
+struct BatchMark {
+  std::uint64_t number = 0;         // as in the events
+  std::uint64_t loader = 0;
+  std::optional<BatchShape> shape;  // nullopt: its epoch is over
+};
+
 struct Process {
   pid_t pid = 0;             // as the process saw itself; 0 for files that belong to no process
   bool imported_torch = false;
@@ -58,6 +68,8 @@ struct Process {
   std::map<std::uint16_t, std::string> operators;  // by their numbers in the events
   std::map<std::uint16_t, Module> modules;
   std::vector<TensorList> tensors;                 // in the order in which they were written
+  std::map<std::uint64_t, std::vector<BatchShape>> batches;  // by DataLoader: the shapes of all that were looked at ahead, in their own order
+  std::vector<BatchMark> batch_marks;              // in the order in which they were handed out
   std::uint64_t bad_lines = 0;
 };
 

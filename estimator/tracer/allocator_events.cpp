@@ -87,8 +87,8 @@ class Writer {
     }
   }
 
-  void mark(uint64_t step) {
-    add(EventAction::step, 0, 0, 0, step);
+  void mark(EventAction what, uint64_t number) {
+    add(what, 0, 0, 0, number);
     write_out();
   }
 
@@ -225,7 +225,11 @@ bool record_allocator_events(const std::string& directory, std::string& why) {
 }
 
 void mark_step(uint64_t step) {
-  if (writer) writer->mark(step);
+  if (writer) writer->mark(EventAction::step, step);
+}
+
+void mark_batch(uint64_t number) {
+  if (writer) writer->mark(EventAction::batch, number);
 }
 
 void write_events_out() {

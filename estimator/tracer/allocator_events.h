@@ -15,6 +15,8 @@ bool record_allocator_events(const std::string& directory, std::string& why);
 
 // Puts a step mark among the events and writes the buffer out.
 void mark_step(uint64_t step);
+// The same of a batch that a DataLoader hands out.
+void mark_batch(uint64_t number);
 
 // Writes the buffer out: at the program's end. What comes later is written at the next mark.
 void write_events_out();

@@ -31,6 +31,7 @@ enum class EventAction : uint8_t {
   snapshot = 7,
   out_of_memory = 8,   // address: bytes free on the device
   step = 128,          // the shim's mark: an optimizer step; size: its number
+  batch = 130,         // the shim's mark: a DataLoader hands out a batch; size: its number in the lines "batch"
   memory_fraction = 129,  // set_per_process_memory_fraction has been called; size: the bits of the fraction as a double
 };
 

@@ -7,6 +7,7 @@
 //   gpumem_tracer_key()                    the number of the dispatch key in use
 //   gpumem_tracer_record(dir, why, n)      writes allocator events to the record; 0 on success, else why
 //   gpumem_tracer_mark_step(k)             an optimizer step, among the events
+//   gpumem_tracer_mark_batch(k)            a DataLoader hands out a batch, among the events
 //   gpumem_tracer_guesses(text, n)         JSON array of what was guessed; returns the bytes it needs, with its final zero
 //   gpumem_tracer_compute(address)         the CPU storage at that address is about to be read by other means than operators
 //   gpumem_tracer_lazy()                   1 where any CPU tensor was ever put off
@@ -71,6 +72,8 @@ GPUMEM_EXPORT void gpumem_tracer_mark_step(uint64_t step) {
   gpumem_tracer_follow();
   gpumem::tracer::mark_step(step);
 }
+
+GPUMEM_EXPORT void gpumem_tracer_mark_batch(uint64_t number) { gpumem::tracer::mark_batch(number); }
 
 GPUMEM_EXPORT void gpumem_tracer_write_events() { gpumem::tracer::write_events_out(); }
 

@@ -4,7 +4,7 @@
 import collections
 import time
 
-from . import record
+from . import record, tracer
 
 # Batches come in their own order but for the largest, which comes after this many others: on a GPU it never finds an empty cache
 # either, and does not fit the blocks that smaller ones have left.
@@ -13,6 +13,8 @@ BEFORE_LARGEST = 2
 ALIKE = 4
 LOOK_SECONDS = 1.5
 LOOK_BYTES = 512 << 20
+# Of a batch with more tensors than this no shapes are recorded.
+MOST_SHAPES = 64
 # An epoch that trains goes on until the optimizer has stepped twice (gradient accumulation), up to this many batches.
 MOST_BATCHES = 128
 
@@ -20,6 +22,8 @@ _torch = None
 _current = None          # the iteration whose batch is in use
 _loaders = {}            # id(DataLoader) -> number, for notes
 _notes = {}              # number -> (batches given, batches there are or None)
+_varying = set()         # numbers of those whose batches have several shapes: which batch comes when is recorded for them
+_marks = 0               # batches marked among the allocator's events
 _trained_epochs = 0      # shortened iterations that ended with optimizer steps in them
 _shortened_training = False
 _steps_after = 0         # optimizer steps since the first of those ended
@@ -103,8 +107,9 @@ class _Epoch:
         self.number, self.total, self.limit, self.ahead = number, total, limit, ahead
         self.before_largest = record.setting("GPUMEM_SHIM_BEFORE_LARGEST", BEFORE_LARGEST)
         self.original_next = original_next
-        self.batches = collections.deque()  # looked at and not yet given
-        self.kinds, self.on_device = [], False  # of the batches so far
+        self.batches = collections.deque()  # looked at and not yet given: (batch, its shapes)
+        self.kinds, self.on_device = [], False  # shapes of the batches so far
+        self.marked = []  # (mark, shapes) that are written once it is known that batches differ
         self.given = 0
         self.steps = 0
         self.done = False
@@ -121,8 +126,9 @@ class _Epoch:
             raise StopIteration
         if self.given == self.before_largest and self.ahead > 1 and not self.on_device:
             self._look_ahead(iterator)
+        kind = None
         if self.batches:
-            batch = self.batches.popleft()
+            batch, kind = self.batches.popleft()
         else:
             try:
                 batch = self.original_next(iterator)
@@ -131,13 +137,37 @@ class _Epoch:
                 raise
             if self.given < self.before_largest and self.ahead > 1:
                 self._look_at(batch)
+                kind = self.kinds[-1]
         self.given += 1
+        self._mark(batch, kind)
         return batch
+
+    def _mark(self, batch, kind):
+        """Says among the allocator's events that this batch comes now (None: none any more), as long as batches may differ."""
+        global _marks
+        if self.number not in _varying and (self.ahead <= 1 or self.given > self.before_largest):
+            return
+        if kind is None and batch is not None:
+            found = []
+            _shapes(batch, found, 0)
+            kind = tuple(shape for _, shape in found)
+        _marks += 1
+        tracer.mark_batch(_marks)
+        self.marked.append((_marks, kind))
+        self._write_marked()
+
+    def _write_marked(self):
+        if self.number in _varying:
+            for mark, kind in self.marked:
+                record.write("batch", n=mark, loader=self.number, shapes=kind)
+            self.marked.clear()
 
     def _end(self):
         global _trained_epochs
         self.done = True
         self.batches.clear()
+        if self.number in _varying:
+            self._mark(None, None)
         if self.steps:
             _trained_epochs += 1
 
@@ -153,19 +183,27 @@ class _Epoch:
         sizes, held, began = [], 0, time.monotonic()
         while len(self.batches) < self.ahead:
             try:
-                self.batches.append(self.original_next(iterator))
+                batch = self.original_next(iterator)
             except StopIteration:
                 break
-            sizes.append(self._look_at(self.batches[-1]))
+            sizes.append(self._look_at(batch))
+            self.batches.append((batch, self.kinds[-1]))
             held += sizes[-1]
             if self.on_device or held > LOOK_BYTES or time.monotonic() - began > LOOK_SECONDS:
                 break
             if len(self.kinds) >= ALIKE and len(set(self.kinds)) == 1:
                 break
-        largest = sizes.index(max(sizes)) if sizes else 0
-        if largest:
-            batch = self.batches[largest]
-            del self.batches[largest]
+        if sizes:
+            self._put_in_front(sizes.index(max(sizes)))
+        if len(set(self.kinds)) > 1 and max(map(len, self.kinds)) <= MOST_SHAPES:
+            _varying.add(self.number)
+            record.write("batches", loader=self.number, shapes=self.kinds)
+            self._write_marked()
+
+    def _put_in_front(self, index):
+        if index:
+            batch = self.batches[index]
+            del self.batches[index]
             self.batches.appendleft(batch)
 
     def _may_end(self):

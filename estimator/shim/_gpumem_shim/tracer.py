@@ -132,6 +132,13 @@ def mark_step(number):
         _library.gpumem_tracer_mark_step(ctypes.c_uint64(number))
 
 
+def mark_batch(number):
+    if _library is not None:
+        import ctypes
+
+        _library.gpumem_tracer_mark_batch(ctypes.c_uint64(number))
+
+
 def write_events():
     if _library is not None:
         _library.gpumem_tracer_write_events()
