@@ -35,4 +35,7 @@ const std::vector<Key<MarginSection>>& margin_keys();
 const std::vector<Key<PoolSection>>& pool_keys();
 const std::vector<Key<NodeSection>>& node_keys();
 
+// As it is written in the file and in messages.
+std::string number_text(double number);
+
 }  // namespace gpumem::config
