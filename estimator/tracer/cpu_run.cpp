@@ -60,21 +60,21 @@ torch::jit::Stack& spare(bool results) {
 }
 }  // namespace
 
-CpuRun::CpuRun(const Operator& op, c10::ArrayRef<c10::IValue> arguments) {
-  c10::SmallVector<std::pair<c10::StorageImpl*, size_t>, 4> copies;  // a storage and its place among the loans
+CpuRun::CpuRun(const Operator& op, c10::ArrayRef<c10::IValue> arguments, bool copies) : copies_(copies) {
+  c10::SmallVector<std::pair<c10::StorageImpl*, size_t>, 4> copied;  // a storage and its place among the loans
   auto convert = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.is_cuda()) return t;
     if (op.has_out) return copy_on_cpu(t);
-    if (!op.writes) {
+    if (!copies) {
       loans_.push_back(borrow(t, false));
       return loans_.back().tensor;
     }
-    for (auto& [original, place] : copies)
+    for (auto& [original, place] : copied)
       if (original == storage_of(t)) {
         loans_.push_back(borrow_view(t, loans_[place]));
         return loans_.back().tensor;
       }
-    copies.emplace_back(storage_of(t), loans_.size());
+    copied.emplace_back(storage_of(t), loans_.size());
     loans_.push_back(borrow(t, true));
     return loans_.back().tensor;
   };
@@ -158,7 +158,7 @@ bool CpuRun::deliver(const Operator& op, c10::ArrayRef<c10::IValue> device_argum
     }
   };
   for (size_t i = 0; i < device_arguments.size() && i < 64; i++)
-    if (op.written >> i & 1) write(device_arguments[i], arguments_[i]);
+    if (copies_ && (op.written >> i & 1)) write(device_arguments[i], arguments_[i]);
   for (size_t i = 0; i < results_.size() && i < 64; i++) {
     if (op.view_returns >> i & 1) continue;
     c10::IValue& d = device_returns[i];

@@ -69,10 +69,13 @@ inline Arguments arguments_on(const torch::jit::Stack& stack, size_t first) { re
 // Note [In place, once]
 // A device kernel may call other operators that are followed and so have really run. An operator that writes its arguments
 // would then be applied twice. So its CPU kernel works on copies of its tensors, taken before, and the results are
-// written over whatever the device's path has left. Operators that write nothing read the device's bytes themselves.
+// written over whatever the device's path has left. Operators that write nothing read the device's bytes themselves; so do, and
+// change them, those whose device kernel was seen to call no others (Operator::nesting): copies cost more than most kernels. Where
+// it then does call some after all (a foreach operator one by one), these have followed it.
 class CpuRun {
  public:
-  CpuRun(const Operator& op, c10::ArrayRef<c10::IValue> arguments);
+  // `copies`: taken before the device's kernel runs, else all is over the device's own bytes.
+  CpuRun(const Operator& op, c10::ArrayRef<c10::IValue> arguments, bool copies);
   ~CpuRun();
   CpuRun(const CpuRun&) = delete;
   CpuRun& operator=(const CpuRun&) = delete;
@@ -88,6 +91,7 @@ class CpuRun {
 
  private:
   torch::jit::Stack arguments_, results_;
+  const bool copies_;
   c10::SmallVector<Loan, 4> loans_;
 };
 

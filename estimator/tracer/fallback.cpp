@@ -4,6 +4,7 @@
 
 #include "cpu_run.h"
 #include "current.h"
+#include "direct.h"
 #include "dispatch_key.h"
 #include "generator_skips.h"
 #include "lazy_host.h"
@@ -34,6 +35,7 @@ bool is_plain(const at::Tensor& t) {
 
 std::atomic<uint64_t> operators_run{0}, operators_not_run{0};
 thread_local uint64_t followed = 0;  // operators seen on this thread: tells whether a kernel called others
+thread_local uint64_t worked = 0;    // of those, on the device and more than an allocation: whether they may have changed values
 
 struct Inputs {
   bool device = false;   // any tensor or device argument is CUDA's
@@ -142,17 +144,26 @@ void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchK
                                             in.largest_bytes <= (op.compares ? kFillLimitBytes : kPlausibleLimitBytes)));
   Arguments arguments;
   if (runs || in.writes_small || op.choice != Choice::none) arguments = arguments_on(*stack, first);
+  const Nesting nesting = op.nesting.load(std::memory_order_relaxed);
+  const bool copies = op.writes && (op.has_out || nesting != Nesting::alone);
   std::optional<CpuRun> cpu;
-  if (runs && op.writes) cpu.emplace(op, arguments);
+  if (runs && copies) cpu.emplace(op, arguments, true);
+  const uint64_t before = worked;
   handle.redispatchBoxed(rest, stack);
+  const bool nested = worked != before;
+  if (runs && op.writes && !op.has_out && nesting != Nesting::nests && (nested || nesting == Nesting::unknown))
+    op.nesting.store(nested ? Nesting::nests : Nesting::alone, std::memory_order_relaxed);
+  if (runs && nested && op.writes && !copies) return;
   if (runs) {
     for (size_t i = first; i < stack->size() && runs; i++)
       each_tensor((*stack)[i], [&](const at::Tensor& t) { runs = runs && is_plain(t) && is_small(t); });
   }
-  if (runs && !cpu) {
-    cpu.emplace(op, arguments);
+  bool computed = runs && op.direct && !cpu && run_directly(*op.direct, arguments, stack->data() + first);
+  if (runs && !computed) {
+    if (!cpu) cpu.emplace(op, arguments, false);
+    computed = cpu->run(handle, op) && cpu->deliver(op, arguments, stack->data() + first);
   }
-  if (runs && cpu->run(handle, op) && cpu->deliver(op, arguments, stack->data() + first)) {
+  if (computed) {
     State state = in.state == State::exact ? State::exact : State::plausible;
     for (size_t i = 0; i < arguments.size() && i < 64; i++)
       if (op.written >> i & 1) each_tensor(arguments[i], [&](const at::Tensor& t) { mark_written(t, state, op.write_only >> i & 1); });
@@ -230,7 +241,7 @@ void follow_scalar(const c10::OperatorHandle& handle, Operator& op, c10::Dispatc
 // flags behind that nobody has written, and some versions then keep none).
 void follow_boxes(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
   if (op.runs_on_cpu && in.small && in.state == State::exact) {
-    CpuRun cpu(op, c10::ArrayRef<c10::IValue>(stack->data() + first, stack->size() - first));
+    CpuRun cpu(op, c10::ArrayRef<c10::IValue>(stack->data() + first, stack->size() - first), false);
     const at::Tensor boxes = (*stack)[first].toTensor();
     if (cpu.run(handle, op)) {
       const at::Tensor kept = cpu.result(0).toTensor();
@@ -255,7 +266,7 @@ void follow_boxes(const c10::OperatorHandle& handle, Operator& op, c10::Dispatch
 
 void follow_size(const c10::OperatorHandle& handle, Operator& op, Stack* stack, size_t first, const Inputs& in) {
   if (op.runs_on_cpu && in.small && (in.state == State::exact || in.state == State::blank)) {
-    CpuRun cpu(op, c10::ArrayRef<c10::IValue>(stack->data() + first, stack->size() - first));
+    CpuRun cpu(op, c10::ArrayRef<c10::IValue>(stack->data() + first, stack->size() - first), false);
     if (cpu.run(handle, op)) {
       Stack results;
       for (size_t i = 0; i < op.returns; i++) results.push_back(cpu.result(i));
@@ -298,6 +309,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
   if (keys.has_any(kSparse)) return follow_sparse(handle, op, rest, stack, first);
   const Inputs in = look_at(op, *stack, first);
   if (in.untouched || !in.device) return handle.redispatchBoxed(rest, stack);
+  if (op.kind != Kind::allocates) worked++;
 
   switch (op.kind) {
     case Kind::leaf:

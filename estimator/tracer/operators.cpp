@@ -3,6 +3,8 @@
 
 #include "operators.h"
 
+#include "direct.h"
+
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,7 +21,9 @@ const Names kPasses = {"record_stream", "requires_grad_", "set_", "detach_", "_p
 // Composites all of whose work other operators do.
 const Names kGlue = {"clone", "_to_copy", "convolution", "_convolution", "ones_like", "zeros_like", "full_like", "full", "ones", "zeros", "new_zeros",
                      "new_ones", "new_full", "scalar_tensor"};
-// The same, and nobody asks which operator it was that allocated: the name of what called it says more.
+// Kernels that call one other operator, which does all.
+const Names kDelegates = {"relu", "relu_"};
+// Composites like kGlue, and nobody asks which operator it was that allocated: the name of what called it says more.
 const Names kUnseenGlue = {"result_type", "empty_like", "new_empty", "can_cast", "is_nonzero", "item"};
 // What programs call most of what passes: letting all 600 through would take 30 ms at every start.
 const std::pair<const char*, const char*> kFrequentViews[] = {
@@ -59,6 +63,7 @@ Kind kind_of(const c10::OperatorHandle& handle, std::string_view space, std::str
   if (base == "_coalesce") return Kind::coalesces;
   if (base == "resize_") return Kind::resizes;
   if ((kGlue.count(base) || kUnseenGlue.count(base)) && !handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA) && !op.writes) return Kind::passes;
+  if (kDelegates.count(base) && schema.overload_name().empty()) return Kind::passes;
   if (kPasses.count(base) || handle.hasTag(at::Tag::inplace_view)) return Kind::passes;
   if (base == "copy_") return Kind::copies;
   if (base == "_local_scalar_dense") return Kind::reads_scalar;
@@ -110,6 +115,7 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
     if (base == "topk" || ((base == "max" || base == "min") && schema.overload_name() == "dim")) op.choice = Choice::second;
   }
   op.runs_on_cpu = (space == "aten" || space == "torchvision") && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  if (op.runs_on_cpu) op.direct = direct_of(schema);
 }
 
 using Registry = std::unordered_map<const void*, Operator*>;

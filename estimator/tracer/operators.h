@@ -38,6 +38,11 @@ constexpr size_t kGuesses = 4;
 // Which result of an operator is an index that it chose by values (choices.h).
 enum class Choice : uint8_t { none, first, second };
 
+// Whether an operator's device kernel calls other operators that compute values (note [In place, once]).
+enum class Nesting : uint8_t { unknown, alone, nests };
+
+struct Direct;
+
 struct Operator {
   const void* schema = nullptr;
   uint16_t number = 0;           // from 1 up, by first sight; 0 beyond 65535
@@ -54,10 +59,12 @@ struct Operator {
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
   Choice choice = Choice::none;
   bool choice_k = false;         // topk: several of each row
+  const Direct* direct = nullptr;  // direct.h
   int generator = -1;            // index of its Generator argument
   uint64_t written = 0;          // arguments that are written, by bit
   uint64_t write_only = 0;       // of those: not read before
   uint64_t view_returns = 0;     // returns that alias an argument, by bit
+  std::atomic<Nesting> nesting{Nesting::unknown};
   std::atomic<uint32_t> cpu_failures{0};
   std::atomic<uint64_t> guesses[kGuesses] = {};  // by Guess
 };

@@ -4,6 +4,7 @@
 #include "allocator_events.cpp"
 #include "choices.cpp"
 #include "cpu_run.cpp"
+#include "direct.cpp"
 #include "fallback.cpp"
 #include "generator_skips.cpp"
 #include "host_memory.cpp"
