@@ -40,14 +40,15 @@ class VirtualGpuTest : public ::testing::Test {
     unlink(path_.c_str());
     rmdir(folder_.c_str());
   }
-  void make(int devices = 1, book::Accounting accounting = book::Accounting::private_book) {
+  void make(int devices = 1, book::Accounting accounting = book::Accounting::private_book,
+            const char *name = "NVIDIA Test", uint32_t compute_major = 8) {
     std::vector<book::DeviceDescription> all(static_cast<size_t>(devices));
     for (int n = 0; n < devices; ++n) {
       book::DeviceDescription &d = all[static_cast<size_t>(n)];
-      strcpy(d.name, "NVIDIA Test");
+      strcpy(d.name, name);
       snprintf(d.uuid, sizeof d.uuid, "GPU-%d0000000-0000-0000-0000-0000000000%02x", n, n);
       snprintf(d.pci_bus_id, sizeof d.pci_bus_id, "00000000:%02X:00.0", 9 - n);
-      d.compute_major = 8, d.compute_minor = 6, d.sm_count = 28;
+      d.compute_major = compute_major, d.compute_minor = compute_major == 8 ? 6 : 0, d.sm_count = 28;
       d.sm_clock_khz = 1777000, d.warp_size = 32;
       d.threads_per_block = 1024, d.threads_per_sm = 1536, d.blocks_per_sm = 16;
       d.shared_per_block = 49152, d.shared_per_block_optin = 101376, d.shared_per_sm = 102400;
@@ -108,6 +109,20 @@ TEST_P(RarerPart, BehavesAsInCuda) {
 }
 INSTANTIATE_TEST_SUITE_P(VirtualGpu, RarerPart,
                          ::testing::Values("graph_memory", "graph_nodes", "mipmaps", "fills", "green", "per_thread"),
+                         [](const auto &instance) { return std::string(instance.param); });
+
+class SharingPart : public VirtualGpuTest, public ::testing::WithParamInterface<const char *> {};
+TEST_P(SharingPart, BehavesAsInCuda) {
+  for (const char *name : {"NVIDIA Test", "NVIDIA Test SXM"}) {  // the second has multicast
+    make(2, book::Accounting::private_book, name, strstr(name, "SXM") != nullptr ? 9 : 8);
+    EXPECT_EQ(run(GetParam(), "", "vgpu_sharing"), 0) << name << ": " << output_;
+    EXPECT_EQ(output_, "");
+    processes();
+    EXPECT_TRUE(missing_.empty()) << missing_[0].name;
+    unlink(path_.c_str());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(VirtualGpu, SharingPart, ::testing::Values("external", "shared_pools", "multicast", "references"),
                          [](const auto &instance) { return std::string(instance.param); });
 
 INSTANTIATE_TEST_SUITE_P(VirtualGpu, Part,
@@ -230,7 +245,7 @@ TEST_F(VirtualGpuTest, AFunctionThatWeLackIsRecordedByName) {
   EXPECT_EQ(output_, "");
   processes();
   ASSERT_EQ(missing_.size(), 2u);
-  EXPECT_STREQ(missing_[0].name, "cudaImportExternalMemory");
+  EXPECT_STREQ(missing_[0].name, "cudaGraphicsGLRegisterBuffer");
   EXPECT_EQ(missing_[0].calls, 2u);
   EXPECT_EQ(std::string(missing_[1].name).substr(0, 16), "cuGetExportTable");
 }

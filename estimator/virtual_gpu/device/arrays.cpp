@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "estimator/virtual_gpu/device/contents.h"
+#include "estimator/virtual_gpu/device/external.h"
 #include "estimator/virtual_gpu/device/objects.h"
 #include "estimator/virtual_gpu/device/streams.h"
 
@@ -39,14 +40,33 @@ char *first_byte(const Box &box) { return box.base + (box.z * box.rows + box.y) 
 
 }  // namespace
 
-Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array) {
+bool channels_of(unsigned format, unsigned count, Channels *channels) {
+  int bits, kind;
+  switch (format) {
+    case 0x01: bits = 8, kind = 1; break;
+    case 0x02: bits = 16, kind = 1; break;
+    case 0x03: bits = 32, kind = 1; break;
+    case 0x08: bits = 8, kind = 0; break;
+    case 0x09: bits = 16, kind = 0; break;
+    case 0x0a: bits = 32, kind = 0; break;
+    case 0x10: bits = 16, kind = 2; break;
+    case 0x20: bits = 32, kind = 2; break;
+    default: return false;
+  }
+  if (count != 1 && count != 2 && count != 4) return false;
+  *channels = {bits, count > 1 ? bits : 0, count > 2 ? bits : 0, count > 2 ? bits : 0, kind};
+  return true;
+}
+
+Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array, bool charged) {
   const int bits = channels.x + channels.y + channels.z + channels.w;
   if (bits < 8 || bits > 128 || bits % 8 != 0) return static_cast<Error>(20);  // cudaErrorInvalidChannelDescriptor
   if (width == 0 || width > kLargestSide || height > kLargestSide || depth > kLargestSide) return cuda::kInvalidValue;
   const size_t element = static_cast<size_t>(bits) / 8;
   const size_t pitch = (width * element + kRowUnit - 1) / kRowUnit * kRowUnit;
   void *memory = nullptr;
-  const Error error = allocate_device(device, pitch * at_least_one(height) * at_least_one(depth), &memory);
+  const size_t bytes = pitch * at_least_one(height) * at_least_one(depth);
+  const Error error = charged ? allocate_device(device, bytes, &memory) : map_uncharged(device, bytes, &memory);
   if (error != cuda::kSuccess) return error;
   Array *made = make<Array>(kArrayObject);
   if (made == nullptr) {
@@ -77,7 +97,7 @@ Error free_array(void *handle) {
 }
 
 Error make_mipmapped(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned levels, unsigned flags,
-                     void **mipmapped) {
+                     void **mipmapped, bool charged) {
   size_t longest = width > height ? width : height;
   if (depth > longest) longest = depth;
   unsigned most = 1;
@@ -89,7 +109,7 @@ Error make_mipmapped(int device, const Channels &channels, size_t width, size_t 
   Error error = made->level != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
   const auto half = [](size_t side) { return side > 1 ? side / 2 : side; };
   for (; error == cuda::kSuccess && made->levels < count; width = half(width), height = half(height), depth = half(depth)) {
-    error = make_array(device, channels, width, height, depth, flags, &made->level[made->levels]);
+    error = make_array(device, channels, width, height, depth, flags, &made->level[made->levels], charged);
     if (error == cuda::kSuccess) ++made->levels;
   }
   if (error != cuda::kSuccess) {

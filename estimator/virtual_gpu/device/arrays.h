@@ -12,6 +12,9 @@ struct Channels {        // cudaChannelFormatDesc: bits of each channel and the 
   int x, y, z, w, kind;
 };
 
+// CUarray_format → bits and the runtime's kind of number (0 signed, 1 unsigned, 2 float); false where there is no such array.
+bool channels_of(unsigned format, unsigned count, Channels *channels);
+
 struct Array {
   uint32_t kind;
   int device;
@@ -21,13 +24,14 @@ struct Array {
   uint32_t element_bytes, flags;
 };
 
-Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array);
+// Not `charged`: its memory is somebody else's.
+Error make_array(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned flags, Array **array, bool charged = true);
 Array *find_array(const void *handle);
 Error free_array(void *handle);
 
 // Halved from level to level, down to 1; `levels` 0 and what is too many become as many as there are.
 Error make_mipmapped(int device, const Channels &channels, size_t width, size_t height, size_t depth, unsigned levels, unsigned flags,
-                     void **mipmapped);
+                     void **mipmapped, bool charged = true);
 Error mipmapped_level(const void *mipmapped, unsigned level, void **array);
 Error free_mipmapped(void *mipmapped);
 // cudaArrayMemoryRequirements: what an array or all levels of a mipmapped one take.

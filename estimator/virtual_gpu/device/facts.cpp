@@ -87,6 +87,14 @@ void bus_numbers(const book::DeviceDescription &facts, unsigned *domain, unsigne
   if (sscanf(facts.pci_bus_id, "%x:%x:%x", domain, bus, device) != 3) *domain = *bus = *device = 0;
 }
 
+bool has_nvlink(const char *name) {
+  static const char *const kWords[] = {"SXM", "HBM3", "H200", "B200", "B300", "GH200", "DGX", "H800", "A800"};
+  if (strstr(name, "PCIe") != nullptr) return false;
+  for (const char *word : kWords)
+    if (strstr(name, word) != nullptr) return true;
+  return false;
+}
+
 bool same_bus_id(const char *a, const char *b) {
   unsigned numbers[2][4] = {};
   const char *texts[2] = {a, b};
@@ -181,12 +189,14 @@ bool device_attribute(const book::DeviceDescription &facts, int, int attribute, 
     case 111: v = facts.shared_reserved_per_block; break;
     case 112: case 113: case 114: v = 0; break;
     case 115: v = 1; break;
-    case 116: case 119: v = 0; break;
+    case 116: v = 0; break;
+    case 119: v = 1; break;   // pools are shared by file descriptor
     case 120: v = major >= 9; break;
     case 125: v = 1; break;
     case 126: v = major >= 9 ? 4 : 1; break;
     case 127: v = major >= 9; break;  // tensor maps
     case 131: case 134: v = -1; break;
+    case 132: v = major >= 9 && has_nvlink(facts.name); break;  // multicast
     default:
       if (attribute <= 0 || attribute > 160) return false;
       v = 0;

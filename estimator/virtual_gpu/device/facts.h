@@ -15,6 +15,8 @@ bool device_attribute(const book::DeviceDescription &facts, int device, int attr
 // "GPU-0011…" as 16 bytes.
 void uuid_bytes(const book::DeviceDescription &facts, unsigned char *bytes);
 void bus_numbers(const book::DeviceDescription &facts, unsigned *domain, unsigned *bus, unsigned *device);
+// Whether boards of that name have NVLink to a switch: SXM and superchip boards.
+bool has_nvlink(const char *name);
 // Whether two texts name the same PCI device, whatever the width of the domain; "bus:device.function" is of domain 0.
 bool same_bus_id(const char *a, const char *b);
 // cudaLimit and CUlimit; values are kept for the process.

@@ -15,69 +15,71 @@
 namespace gpumem::virtual_gpu {
 namespace {
 
-constexpr uint64_t kMemoryMagic = 0x314d454d43504947;  // "GIPCMEM1"
-constexpr uint64_t kEventMagic = 0x3156454543504947;   // "GIPCEEV1"
+constexpr uint64_t kEventPlace = 0x3156454543504947;  // "GIPCEEV1"
 
-struct Contents {
-  uint64_t magic;
-  uint64_t file_device, file_inode;  // the book
-  int32_t pid;
-  int32_t descriptor;                // of the memory's file in that process
-  uint64_t offset, size;
-  uint64_t serial;                   // of the file: the descriptor may be another one's by now
-};
-static_assert(sizeof(Contents) <= sizeof(cuda::IpcHandle));
-
-Contents begin(uint64_t magic) {
-  Contents contents = {};
-  contents.magic = magic;
-  contents.file_device = state.book.file_device;
-  contents.file_inode = state.book.file_inode;
-  contents.pid = getpid();
-  return contents;
+SharedPlace begin(uint64_t magic) {
+  SharedPlace place = {};
+  place.magic = magic;
+  place.file_device = state.book.file_device;
+  place.file_inode = state.book.file_inode;
+  place.pid = getpid();
+  return place;
 }
 
-bool read(const cuda::IpcHandle &handle, uint64_t magic, Contents *contents) {
-  memcpy(contents, handle.reserved, sizeof(*contents));
-  return contents->magic == magic && contents->file_device == state.book.file_device &&
-         contents->file_inode == state.book.file_inode && contents->pid != getpid();
+bool is_ours(const SharedPlace &place, uint64_t magic) {
+  return place.magic == magic && place.file_device == state.book.file_device && place.file_inode == state.book.file_inode;
+}
+
+// In the process that made a handle it is none.
+bool read(const cuda::IpcHandle &handle, uint64_t magic, SharedPlace *place) {
+  memcpy(place, handle.reserved, sizeof(*place));
+  return is_ours(*place, magic) && place->pid != getpid();
 }
 
 }  // namespace
 
-Error export_memory(cuda::IpcHandle *handle, void *pointer) {
-  const Range range = find_range(pointer);
-  if (handle == nullptr || (range.kind != RangeKind::device && range.kind != RangeKind::slab)) return cuda::kInvalidValue;
-  Contents contents = begin(kMemoryMagic);
-  contents.descriptor = share_memory(range.start, range.map_size, range.device);
-  if (contents.descriptor < 0) return cuda::kOperatingSystem;
-  contents.offset = reinterpret_cast<uintptr_t>(pointer) - range.start;
-  contents.size = range.map_size;
+Error describe_shared(uint64_t magic, const Range &range, const void *pointer, size_t size, SharedPlace *place) {
+  *place = begin(magic);
+  place->descriptor = share_memory(range.start, range.map_size, range.device);
+  if (place->descriptor < 0) return cuda::kOperatingSystem;
+  place->offset = reinterpret_cast<uintptr_t>(pointer) - range.start;
+  place->size = size;
   SharedLabel label;
-  if (!read_label(contents.descriptor, &label)) return cuda::kOperatingSystem;  // the program has closed it
-  contents.serial = label.serial;
-  memset(handle, 0, sizeof(*handle));
-  memcpy(handle->reserved, &contents, sizeof(contents));
+  if (!read_label(place->descriptor, &label)) return cuda::kOperatingSystem;  // the program has closed it
+  place->serial = label.serial;
   return cuda::kSuccess;
 }
 
-// The exporter's file by its descriptor there; -1 when that process is gone or has freed the memory.
-static int open_exported(const Contents &contents, SharedLabel *label) {
+int open_shared(uint64_t magic, const SharedPlace &place, SharedLabel *label) {
+  if (!is_ours(place, magic)) return -1;
   char path[64];
-  snprintf(path, sizeof(path), "/proc/%d/fd/%d", contents.pid, contents.descriptor);
+  snprintf(path, sizeof(path), "/proc/%d/fd/%d", place.pid, place.descriptor);
   const int descriptor = open(path, O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return -1;
-  if (read_label(descriptor, label) && label->size == contents.size && label->serial == contents.serial && contents.offset < label->size) return descriptor;
+  if (read_label(descriptor, label) && label->serial == place.serial && place.size <= label->size && place.offset <= label->size - place.size)
+    return descriptor;
   close(descriptor);
   return -1;
 }
 
+Error export_memory(cuda::IpcHandle *handle, void *pointer) {
+  const Range range = find_range(pointer);
+  if (handle == nullptr || (range.kind != RangeKind::device && range.kind != RangeKind::slab)) return cuda::kInvalidValue;
+  SharedPlace place;
+  const Error error = describe_shared(kMemoryPlace, range, pointer, range.end() - reinterpret_cast<uintptr_t>(pointer), &place);
+  if (error != cuda::kSuccess) return error;
+  memset(handle, 0, sizeof(*handle));
+  memcpy(handle->reserved, &place, sizeof(place));
+  return cuda::kSuccess;
+}
+
+// The whole file is mapped: several pointers into one slab have one base.
 Error import_memory(const cuda::IpcHandle &handle, void **pointer) {
-  Contents contents;
+  SharedPlace place;
   SharedLabel label;
-  if (pointer == nullptr || !read(handle, kMemoryMagic, &contents)) return cuda::kInvalidValue;
+  if (pointer == nullptr || !read(handle, kMemoryPlace, &place)) return cuda::kInvalidValue;
   int device = -1;
-  const int descriptor = open_exported(contents, &label);
+  const int descriptor = open_shared(kMemoryPlace, place, &label);
   if (descriptor < 0) return cuda::kInvalidValue;
   for (int d = 0; d < state.visible_count; ++d)
     if (book_device(d) == label.device) device = d;
@@ -85,7 +87,7 @@ Error import_memory(const cuda::IpcHandle &handle, void **pointer) {
     close(descriptor);
     return cuda::kInvalidDevice;
   }
-  const size_t size = contents.size;
+  const size_t size = label.size;
   void *address = map_address_space(size);
   const uintptr_t start = reinterpret_cast<uintptr_t>(address);
   const Range range{start, size, size, 0, nullptr, 0, static_cast<int16_t>(device), RangeKind::imported, 0};
@@ -95,7 +97,7 @@ Error import_memory(const cuda::IpcHandle &handle, void **pointer) {
     if (address != nullptr) unmap_address_space(address, size);
     return cuda::kOperatingSystem;
   }
-  *pointer = static_cast<char *>(address) + contents.offset;
+  *pointer = static_cast<char *>(address) + place.offset;
   return cuda::kSuccess;
 }
 
@@ -109,16 +111,16 @@ Error close_imported(void *pointer) {
 
 Error export_event(cuda::IpcHandle *handle, void *event) {
   if (handle == nullptr || find<Event>(event, kEventObject) == nullptr) return cuda::kInvalidHandle;
-  const Contents contents = begin(kEventMagic);
+  const SharedPlace place = begin(kEventPlace);
   memset(handle, 0, sizeof(*handle));
-  memcpy(handle->reserved, &contents, sizeof(contents));
+  memcpy(handle->reserved, &place, sizeof(place));
   return cuda::kSuccess;
 }
 
 // Work completes at once, so another process's event is always a completed one.
 Error import_event(const cuda::IpcHandle &handle, void **event) {
-  Contents contents;
-  if (!read(handle, kEventMagic, &contents)) return cuda::kInvalidValue;
+  SharedPlace place;
+  if (!read(handle, kEventPlace, &place)) return cuda::kInvalidValue;
   const Error error = create_event(2, event);  // cudaEventDisableTiming, which IPC events must have
   if (error == cuda::kSuccess) record_event(*event, nullptr);
   return error;

@@ -22,7 +22,7 @@ namespace gpumem::virtual_gpu {
 constexpr size_t kGranularity = size_t{2} << 20;
 
 enum class RangeKind : uint8_t {
-  none, device, slab, pool, pinned, registered, managed, reservation, mapped, imported, host_pool,
+  none, device, slab, pool, pinned, registered, managed, reservation, mapped, imported, host_pool, external,
 };
 
 struct Range {
@@ -30,7 +30,7 @@ struct Range {
   size_t size;         // as the program sees it
   size_t map_size;     // what is mapped from start; 0 when the memory is not ours
   uint64_t charged;    // bytes in the book
-  void *owner;         // slab, pool or physical object, by kind
+  void *owner;         // slab, pool or physical object, by kind; of external memory the address that the program got
   uint32_t flags;      // of the allocating call
   int16_t device;      // the program's ordinal
   RangeKind kind;
@@ -40,12 +40,15 @@ struct Range {
 
 inline bool on_device(RangeKind kind) {
   return kind == RangeKind::device || kind == RangeKind::slab || kind == RangeKind::pool || kind == RangeKind::mapped ||
-         kind == RangeKind::imported || kind == RangeKind::managed;
+         kind == RangeKind::imported || kind == RangeKind::external || kind == RangeKind::managed;
 }
 
 // Address space of whole granules; nullptr with the failure noted in the book.
 void *map_address_space(size_t bytes);
 void unmap_address_space(void *address, size_t bytes);
+// Whether device memory was ever given out there (or next to it).
+bool was_in_arena(uintptr_t address);
+constexpr size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // cudaMalloc and cudaFree.
 Error allocate_device(int device, size_t bytes, void **pointer);

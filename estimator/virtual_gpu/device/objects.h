@@ -18,6 +18,7 @@ enum ObjectKind : uint32_t {
   kStreamObject = 0x100, kEventObject, kGraphObject, kGraphExecObject, kGraphNodeObject,
   kPoolObject, kContextObject, kModuleObject, kFunctionObject, kLinkObject, kPhysicalObject, kUserObject,
   kArrayObject, kTextureObject, kMipmappedObject, kGreenObject, kResourceObject,
+  kExternalMemoryObject, kExternalSemaphoreObject, kReferenceObject,
 };
 
 // A zeroed slot whose first word is the kind; nullptr when the host has no memory.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "estimator/virtual_gpu/device/contents.h"
+#include "estimator/virtual_gpu/device/multicast.h"
 #include "estimator/virtual_gpu/device/objects.h"
 #include "estimator/virtual_gpu/device/shared.h"
 
@@ -85,6 +86,7 @@ Physical *find_physical(uint64_t handle) { return find<Physical>(reinterpret_cas
 void release_physical(Physical *physical) {
   if (__atomic_sub_fetch(&physical->references, 1, __ATOMIC_ACQ_REL) != 0) return;
   if (physical->device >= 0 && !physical->imported) discharge(physical->device, physical->size);
+  if (physical->multicast_devices != 0) unbind_all(physical);
   SharedLabel label;
   if (physical->descriptor >= 0 && read_label(physical->descriptor, &label)) close(physical->descriptor);
   delete_object(physical);
@@ -93,7 +95,7 @@ void release_physical(Physical *physical) {
 // From now on the memory is a file, mapped wherever it was mapped before: see Note [Shared contents].
 static Error share_locked(Physical *physical) {
   if (physical->descriptor >= 0) return cuda::kSuccess;
-  const int descriptor = make_shared_file(physical->size, physical->device);
+  const int descriptor = make_shared_file(physical->size, physical->device, static_cast<int>(physical->multicast_devices));
   if (descriptor < 0) return cuda::kOperatingSystem;
   if (physical->mapped_at != 0) {
     const Range range = find_range(reinterpret_cast<void *>(physical->mapped_at));
@@ -132,6 +134,7 @@ Error import_physical(int descriptor, Physical **handle) {
   physical->size = label.size;
   physical->references = 1;
   physical->imported = 1;
+  physical->multicast_devices = static_cast<uint32_t>(label.multicast_devices);
   physical->descriptor = own;
   physical->properties.type = 1;  // pinned, the only kind
   physical->properties.location = {cuda::kLocationDevice, device};

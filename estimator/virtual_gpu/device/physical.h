@@ -19,6 +19,9 @@ struct Physical {
   uint32_t imported;     // from another process, which pays for it
   int descriptor;        // of its file once it is shared; -1: private
   uintptr_t mapped_at;   // its first mapping; 0: none
+  uint32_t multicast_devices;  // of a multicast object: how many it is for (multicast.h); 0: memory
+  uint32_t added_devices;      // bit n: device n was added
+  struct Binding *bindings;
   cuda::PhysicalProperties properties;
 };
 

@@ -124,7 +124,7 @@ Pool *current_pool(int device) {
 }
 
 Error set_current_pool(int device, Pool *pool) {
-  if (pool->device != device) return cuda::kInvalidValue;
+  if (pool->device != device || pool->imported) return cuda::kInvalidValue;
   __atomic_store_n(&pools.current[device], pool, __ATOMIC_RELAXED);
   return cuda::kSuccess;
 }
@@ -140,13 +140,18 @@ Pool *host_pool() {
   return pools.host;
 }
 
-Error create_pool_at(const cuda::MemoryLocation &location, void **pool) {
+Error create_pool_at(const cuda::MemoryPoolProperties &properties, void **pool) {
+  const cuda::MemoryLocation &location = properties.location;
   const bool device = location.type == cuda::kLocationDevice;
   if (!device && location.type != cuda::kLocationHost && location.type != cuda::kLocationNuma && location.type != cuda::kLocationNumaCurrent)
     return cuda::kInvalidValue;
   if (device && (location.id < 0 || location.id >= state.visible_count)) return cuda::kInvalidDevice;
-  *pool = create_pool(device ? location.id : -1);
-  return *pool != nullptr ? cuda::kSuccess : cuda::kOperatingSystem;
+  if ((properties.handleTypes & ~kFileDescriptorHandle) != 0) return cuda::kNotSupported;
+  Pool *made = create_pool(device ? location.id : -1);
+  if (made == nullptr) return cuda::kOperatingSystem;
+  made->handle_types = properties.handleTypes;
+  *pool = made;
+  return cuda::kSuccess;
 }
 
 Pool *find_pool(const void *handle) { return find<Pool>(handle, kPoolObject); }
@@ -168,6 +173,7 @@ Error destroy_pool(Pool *pool) {
 
 Error allocate_in_pool(Pool *pool, size_t bytes, void **pointer) {
   *pointer = nullptr;
+  if (pool->imported) return cuda::kInvalidValue;
   if (bytes == 0) return cuda::kSuccess;
   if (bytes > SIZE_MAX / 2) return cuda::kOutOfMemory;
   const size_t size = (bytes + kUnit - 1) / kUnit * kUnit;
@@ -235,6 +241,20 @@ Error free_in_pool(void *pointer) {
 Error free_queued(void *pointer) {
   const RangeKind kind = find_range(pointer).kind;
   return kind == RangeKind::pool || kind == RangeKind::host_pool ? free_in_pool(pointer) : free_device(pointer);
+}
+
+Pool *pool_of(const Range &range) {
+  if (range.kind != RangeKind::pool && range.kind != RangeKind::host_pool) return nullptr;
+  return static_cast<Segment *>(range.owner)->pool;
+}
+
+size_t block_size(const Range &range, const void *pointer) {
+  if (pool_of(range) == nullptr) return 0;
+  Locked locked(pools.lock);
+  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - range.start;
+  const Block *block = static_cast<Segment *>(range.owner)->blocks;
+  while (block != nullptr && block->offset != offset) block = block->next;
+  return block != nullptr && block->taken ? block->size : 0;
 }
 
 void trim_pool(Pool *pool, uint64_t keep) {

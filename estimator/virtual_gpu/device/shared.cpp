@@ -54,7 +54,7 @@ bool map_over(int descriptor, size_t offset, uintptr_t start, size_t size) {
 
 }  // namespace
 
-int make_shared_file(size_t size, int device) {
+int make_shared_file(size_t size, int device, int multicast_devices) {
   int descriptor = static_cast<int>(syscall(SYS_memfd_create, "gpumem-shared", 1u /* MFD_CLOEXEC */));
   if (descriptor < 0) return host_failure("shared memory (memfd_create)", size), -1;
   // Out of the way of programs that count on low numbers or close them all.
@@ -63,7 +63,7 @@ int make_shared_file(size_t size, int device) {
     close(descriptor);
     descriptor = high;
   }
-  const SharedLabel label{kMagic, size, state.book.file_device, state.book.file_inode, device < 0 ? -1 : book_device(device), 0,
+  const SharedLabel label{kMagic, size, state.book.file_device, state.book.file_inode, device < 0 ? -1 : book_device(device), multicast_devices,
                           __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED)};
   const size_t end = (size + kPage - 1) / kPage * kPage;
   if (ftruncate(descriptor, static_cast<off_t>(end + kPage)) == 0 && write_all(descriptor, &label, sizeof(label), end)) return descriptor;

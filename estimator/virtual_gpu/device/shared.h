@@ -19,12 +19,12 @@ struct SharedLabel {
   uint64_t size;               // without the label's page
   uint64_t book_device, book_inode;
   int32_t device;              // the book's; -1: host memory
-  int32_t reserved;
+  int32_t multicast_devices;   // of a multicast object, else 0
   uint64_t serial;             // no two files of a process have the same
 };
 
 // Makes a memory file of that size with its label; -1 with the failure noted.
-int make_shared_file(size_t size, int device);
+int make_shared_file(size_t size, int device, int multicast_devices = 0);
 // The label of a descriptor that make_shared_file made for this book; false when it is none.
 bool read_label(int descriptor, SharedLabel *label);
 

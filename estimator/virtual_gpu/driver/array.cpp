@@ -30,25 +30,6 @@ struct Copy {
   size_t width, height, depth;
 };
 
-// CUarray_format → bits and the runtime's kind of number (0 signed, 1 unsigned, 2 float)
-bool channels_of(unsigned format, unsigned count, Channels *channels) {
-  int bits, kind;
-  switch (format) {
-    case 0x01: bits = 8, kind = 1; break;
-    case 0x02: bits = 16, kind = 1; break;
-    case 0x03: bits = 32, kind = 1; break;
-    case 0x08: bits = 8, kind = 0; break;
-    case 0x09: bits = 16, kind = 0; break;
-    case 0x0a: bits = 32, kind = 0; break;
-    case 0x10: bits = 16, kind = 2; break;
-    case 0x20: bits = 32, kind = 2; break;
-    default: return false;
-  }
-  if (count != 1 && count != 2 && count != 4) return false;
-  *channels = {bits, count > 1 ? bits : 0, count > 2 ? bits : 0, count > 2 ? bits : 0, kind};
-  return true;
-}
-
 unsigned format_of(const Channels &channels) {
   const unsigned size = channels.x == 8 ? 1u : channels.x == 16 ? 2u : 3u;
   return channels.kind == 2 ? (channels.x == 16 ? 0x10u : 0x20u) : channels.kind == 1 ? size : size + 7;

@@ -326,7 +326,7 @@ GPUMEM_EXPORT int cuDeviceSetMemPool(int device, void *handle) {
 GPUMEM_EXPORT int cuMemPoolCreate(void **pool, const cuda::MemoryPoolProperties *properties) {
   const Error error = check_ready();
   if (error != cuda::kSuccess) return error;
-  return pool == nullptr || properties == nullptr ? cuda::kInvalidValue : create_pool_at(properties->location, pool);
+  return pool == nullptr || properties == nullptr ? cuda::kInvalidValue : create_pool_at(*properties, pool);
 }
 GPUMEM_EXPORT int cuMemPoolDestroy(void *handle) {
   Pool *pool = find_pool(handle);

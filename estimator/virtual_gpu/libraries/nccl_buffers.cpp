@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "estimator/virtual_gpu/device/facts.h"
 #include "estimator/virtual_gpu/libraries/nccl.h"
 
 namespace gpumem::virtual_gpu::libraries::nccl {
@@ -30,14 +31,6 @@ uint64_t number_from(const char *name, uint64_t otherwise) {
   char *end = nullptr;
   const uint64_t number = strtoull(text, &end, 10);
   return *end == '\0' ? number : otherwise;
-}
-
-bool has_nvlink(const char *name) {
-  static const char *const kWords[] = {"SXM", "HBM3", "H200", "B200", "B300", "GH200", "DGX", "H800", "A800"};
-  if (strstr(name, "PCIe") != nullptr) return false;
-  for (const char *word : kWords)
-    if (strstr(name, word) != nullptr) return true;
-  return false;
 }
 
 int channels_of(int device) {

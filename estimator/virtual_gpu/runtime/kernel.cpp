@@ -24,8 +24,6 @@ GPUMEM_EXPORT void __cudaRegisterVar(void **, char *host, char *, const char *, 
 GPUMEM_EXPORT void __cudaRegisterManagedVar(void **, void **host, char *, const char *, int, size_t bytes, int, int) {
   register_variable(host, bytes);
 }
-GPUMEM_EXPORT void __cudaRegisterTexture(void **, const void *, const void **, const char *, int, int, int) {}
-GPUMEM_EXPORT void __cudaRegisterSurface(void **, const void *, const void **, const char *, int, int) {}
 
 // --- Launches ---
 

@@ -294,7 +294,7 @@ GPUMEM_EXPORT int cudaMemPoolCreate(void **pool, const cuda::MemoryPoolPropertie
   if (pool == nullptr || properties == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_ready();
   if (error != cuda::kSuccess) return done(error);
-  return done(create_pool_at(properties->location, pool));
+  return done(create_pool_at(*properties, pool));
 }
 GPUMEM_EXPORT int cudaMemPoolDestroy(void *handle) {
   Pool *pool = find_pool(handle);

@@ -56,7 +56,7 @@ int cudaGraphLaunch(void *, void *);
 int cudaGraphGetNodes(void *, void **, size_t *);
 int cudaGraphExecDestroy(void *);
 int cudaGraphDestroy(void *);
-int cudaImportExternalMemory();
+int cudaGraphicsGLRegisterBuffer();
 int cudaEventCreate(void **);
 int cudaEventCreateWithFlags(void **, unsigned);
 int cudaEventRecord(void *, void *);
@@ -597,8 +597,8 @@ void code() {
 }
 
 void missing() {
-  CHECK(cudaImportExternalMemory() == 801);
-  CHECK(cudaImportExternalMemory() == 801);
+  CHECK(cudaGraphicsGLRegisterBuffer() == 801);
+  CHECK(cudaGraphicsGLRegisterBuffer() == 801);
   const void *table = &table;
   CHECK(cuGetExportTable(&table, "0123456789abcdef") != 0 && table == nullptr);
 }
@@ -672,7 +672,7 @@ void *worker(void *) {
     cudaMalloc(&p, 1000);
     cudaFree(p);
     if (cudaEventCreate(&event) == 0) cudaEventDestroy(event);
-    cudaImportExternalMemory();
+    cudaGraphicsGLRegisterBuffer();
   }
   return nullptr;
 }
@@ -686,7 +686,7 @@ void forks_with_locks_held() {
     if (child == 0) {
       alarm(20);
       cudaMalloc(&p, 1);
-      cudaImportExternalMemory();  // takes the book's lock
+      cudaGraphicsGLRegisterBuffer();  // takes the book's lock
       auto init = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "nvmlInit_v2"));
       _exit(init() == 0 ? 0 : 1);
     }
@@ -732,7 +732,7 @@ void *everything(void *seed) {
       CHECK(cudaGraphLaunch(exec, stream) == 0 && cudaGraphExecDestroy(exec) == 0 && cudaGraphDestroy(graph) == 0);
       CHECK(cudaHostAlloc(&pinned, 10000, 0) == 0 && cudaFreeHost(pinned) == 0);
       CHECK(cudaStreamCreate(&fresh) == 0 && cudaStreamDestroy(fresh) == 0);
-      cudaImportExternalMemory();
+      cudaGraphicsGLRegisterBuffer();
       __cudaRegisterFunction(__cudaRegisterFatBinary(text), text, text, "a kernel", -1, nullptr, nullptr, nullptr, nullptr, nullptr);
     }
   }
