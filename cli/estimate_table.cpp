@@ -50,6 +50,14 @@ std::string proof_words(const nlohmann::json& estimate) {
   return result == "proven" || result == "proven_at_peak" ? "; proven by a second run" : "";
 }
 
+// Which order of the batches a run will have is not known.
+std::string orders_words(const nlohmann::json& estimate) {
+  const auto orders = estimate.find("orders");
+  if (orders == estimate.end() || !orders->is_object()) return "";
+  return " in the middle of " + std::to_string(bytes(*orders, "count")) + " orders of the batches: " + format_size(bytes(*orders, "lowest_bytes")) + " to " +
+         format_size(bytes(*orders, "highest_bytes"));
+}
+
 // What may be enough, where nobody has tried.
 std::string minimum_line(const nlohmann::json& estimate) {
   const std::uint64_t minimum = bytes(estimate, "minimum_need_bytes");
@@ -93,7 +101,7 @@ std::string estimate_table(const nlohmann::json& estimate) {
     out += line("peak allocated", format_size(bytes(estimate, "peak_allocated_bytes")) + so_far);
     const std::uint64_t reserved = bytes(estimate, "peak_reserved_bytes"), lagging = bytes(estimate, "peak_reserved_lagging_bytes");
     const std::string lag = lagging > reserved ? ", up to " + format_size(lagging) + " where the GPU lags behind the program" : "";
-    out += line("peak reserved", format_size(reserved) + so_far + lag);
+    out += line("peak reserved", format_size(reserved) + so_far + orders_words(estimate) + lag);
     out += line("context", format_size(bytes(estimate, "context_bytes")));
     out += line("need", format_size(bytes(estimate, "need_bytes")) + (partial ? so_far : ", before any margin" + proof_words(estimate)));
     if (!partial) out += minimum_line(estimate);

@@ -66,7 +66,7 @@ Result<Orders> replay_orders(const Participant& participant, const record::Proce
   const int count = std::clamp(static_cast<int>(std::min<std::size_t>(kReplayedRequests / std::max<std::size_t>(1, requests), kMostOrders)), kLeastOrders, kMostOrders);
   std::mt19937_64 draw(kSeed);
   std::vector<std::uint64_t> peaks;
-  std::set<std::vector<int>> limited;  // orders whose limit was looked at
+  std::map<std::vector<int>, ReplayResult> known;  // of the orders so far: short ones come again
   for (int i = 0; i < count; ++i) {
     std::vector<int> shapes;
     for (auto& turn : turns) {
@@ -74,12 +74,18 @@ Result<Orders> replay_orders(const Participant& participant, const record::Proce
       const auto& from = by_loader.at(steps->loader_of(turn.part));
       shapes.push_back(turn.shape = from[draw() % from.size()]);
     }
-    const Trace trace = steps->with(turns);
-    const ReplayResult result = run(trace);
+    auto found = known.find(shapes);
+    const bool again = found != known.end();
+    Trace trace;
+    if (!again) {
+      trace = steps->with(turns);
+      found = known.emplace(shapes, run(trace)).first;
+    }
+    const ReplayResult& result = found->second;
     const std::uint64_t peak_bytes = result.out_of_memory ? room_bytes : result.peak_device_bytes;
     orders.full += result.out_of_memory;
     peaks.push_back(peak_bytes);
-    if (!limited.insert(shapes).second || peak_bytes <= orders.limit_bytes) continue;
+    if (again || (!result.out_of_memory && peak_bytes <= orders.limit_bytes)) continue;
     const Participant one{&trace, participant.config};
     ReplayOptions bounded = options;
     bounded.capacity_bytes = orders.limit_bytes;

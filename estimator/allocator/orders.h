@@ -6,7 +6,7 @@
 // are drawn, with replacement, from the shapes that the shim looked at (a fixed seed: the same answer each time), the requests of each are
 // made from the recorded ones (steps.h) and replayed. An order is as long as the run; where epochs were shortened or the run was ended early
 // it is longer, by what repeats in it. The order that was run must come to the recorded peak, or nothing is said. How many orders: up to
-// 32, fewer where the run was long.
+// 128, fewer where the run was long.
 // Pure; single-threaded; sizes in bytes.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace gpumem::allocator {
 
-inline constexpr int kMostOrders = 32, kLeastOrders = 8;
+inline constexpr int kMostOrders = 128, kLeastOrders = 8;
 inline constexpr std::size_t kReplayedRequests = 6u << 20;  // of all orders: about a second
 
 struct Orders {

@@ -13,21 +13,30 @@ namespace {
 constexpr double kMostUnequal = 0.02;
 // A shape that was not trained is predicted where this share of the bytes that vary is explained.
 constexpr double kLeastExplained = 0.9;
-constexpr std::size_t kMostLengths = 4;
+// Less than this share: the sizes are not those of these batches.
+constexpr double kUnrelated = 0.5;
+constexpr std::size_t kMostLengths = 6;
 constexpr int kAnother = -2;  // a shape that nobody has seen: is there a form for it?
 
 struct Sample {
   double length, bytes;
 };
 
-double rounded_up(double length) { return std::ceil(length / 8) * 8; }  // as operators pad for alignment
+template <int kMultiple>
+double rounded_up(double length) { return std::ceil(length / kMultiple) * kMultiple; }
 
+// Operators pad for alignment; reductions and attention kernels have buffers for whole blocks of threads or rows.
 constexpr double (*kForms[])(double) = {
     [](double length) { return length; },
-    [](double length) { return rounded_up(length); },
     [](double length) { return length * length; },
-    [](double length) { return length * rounded_up(length); },
-    [](double length) { return rounded_up(length) * rounded_up(length); },
+    [](double length) { return rounded_up<8>(length); },
+    [](double length) { return length * rounded_up<8>(length); },
+    [](double length) { return rounded_up<8>(length) * rounded_up<8>(length); },
+    rounded_up<16>,
+    rounded_up<32>,
+    rounded_up<64>,
+    rounded_up<128>,
+    rounded_up<256>,
 };
 
 bool same(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
@@ -87,15 +96,15 @@ void Steps::find_lengths() {
       return;
     }
     std::vector<double> elements(shapes_.size(), 1);
-    std::size_t varying = 0;
+    bool varying = false;
     for (std::size_t k = at + 1; k <= at + dimensions; ++k) {
       std::vector<double> values;
       for (const auto& shape : shapes_) values.push_back(shape[k]);
       for (std::size_t i = 0; i < values.size(); ++i) elements[i] *= values[i];
-      varying += std::any_of(values.begin(), values.end(), [&](double value) { return value != values[0]; });
+      varying = varying || std::any_of(values.begin(), values.end(), [&](double value) { return value != values[0]; });
       add(values);
     }
-    if (varying > 1) add(elements);
+    if (varying) add(elements);
     at += dimensions + 1;
   }
 }
@@ -133,7 +142,7 @@ Result<void> Steps::check() {
   }
   if (unequal > kMostUnequal * all) return Error{ErrorKind::unsupported, "equal batches ask for different sizes"};
   explained_ = explained_share();
-  if (explained_ < kLeastExplained && !compared) return Error{ErrorKind::unsupported, "the sizes of requests do not follow from those of the batches"};
+  if (explained_ < kUnrelated && !compared) return Error{ErrorKind::unsupported, "the sizes of requests do not follow from those of the batches"};
   return {};
 }
 
@@ -221,11 +230,17 @@ std::optional<int> Steps::shape(const record::BatchShape& shape) {
   return number;
 }
 
-std::uint64_t Steps::bytes_of(std::size_t number, int column, int shape) const {
+std::uint64_t Steps::bytes_of(std::size_t number, int column, int shape) {
   const Part& part = parts_[number];
   const auto own = part.of_column.find(column);
   if (own != part.of_column.end() && part.shape == shape) return part.events[static_cast<std::size_t>(part.allocations[static_cast<std::size_t>(own->second)])].bytes;
-  return predict(column, shape).bytes;
+  if (shape < 0) return predict(column, shape).bytes;
+  if (static_cast<std::size_t>(shape) >= predicted_.size()) predicted_.resize(static_cast<std::size_t>(shape) + 1);
+  auto& known = predicted_[static_cast<std::size_t>(shape)];
+  known.resize(points_.size());
+  std::uint64_t& bytes = known[static_cast<std::size_t>(column)];
+  if (bytes == 0) bytes = predict(column, shape).bytes;
+  return bytes;
 }
 
 std::vector<Turn> Steps::as_run() const {
@@ -254,7 +269,7 @@ std::vector<Turn> Steps::longer(std::size_t count) const {
   return turns;
 }
 
-Trace Steps::with(const std::vector<Turn>& turns) const {
+Trace Steps::with(const std::vector<Turn>& turns) {
   Trace trace;
   std::uint32_t slots = 0;
   constexpr std::uint32_t kNone = UINT32_MAX;

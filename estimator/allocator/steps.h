@@ -11,8 +11,8 @@
 // Note [Another batch]
 // Part k with a batch of shape S: what the typical part with S made (the nearest length's where S was not trained), plus what part k itself
 // made beyond the typical part of its own shape, less what it left out. Sizes are those recorded with S; where S was not
-// trained, a column's size is found from its others: constant, in proportion to the length, to the length rounded up to 8, to their products,
-// or a polynomial of degree 2 at most through all of them. A column that no such form explains exactly is interpolated, and counts as not
+// trained, a column's size is found from its others: constant, in proportion to the length, to the length rounded up (8, 16, … 256), to
+// products of two such, or a polynomial of degree 2 at most through all of them. A column that no such form explains exactly is interpolated, and counts as not
 // explained; a shape is only predicted where nearly all bytes are explained.
 // Lengths are the sizes in a shape that vary, and the elements of a tensor.
 //
@@ -57,7 +57,7 @@ class Steps {
   double explained() const { return explained_; }
 
   // The requests of such turns one after another, the first of them part 0.
-  Trace with(const std::vector<Turn>& turns) const;
+  Trace with(const std::vector<Turn>& turns);
   // The run as it was recorded; and as long as `count` turns, where what repeats in it is found: whole epochs, or the last few parts. The
   // last part is not repeated: it may have been cut short.
   std::vector<Turn> as_run() const;
@@ -106,7 +106,7 @@ class Steps {
   double distance(int a, int b) const;
   std::size_t typical(const Part& part, int shape) const;
   Prediction predict(int column, int shape) const;
-  std::uint64_t bytes_of(std::size_t part, int column, int shape) const;
+  std::uint64_t bytes_of(std::size_t part, int column, int shape);
   bool is_trained(int shape) const;
 
   std::vector<Event> setup_;
@@ -116,6 +116,7 @@ class Steps {
   std::vector<std::vector<double>> lengths_;  // of each shape: what may explain a size
   std::vector<std::vector<Point>> points_;    // by column
   std::vector<Event> places_;                 // what all parts together do, in order
+  std::vector<std::vector<std::uint64_t>> predicted_;  // by shape and column; 0: not yet
   double explained_ = 0;
 };
 

@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "base/size.h"
 #include "estimator/estimate/estimate.h"
+#include "estimator/estimate/proof.h"
+#include "tests/unit/training_loop.h"
 
 namespace gpumem::estimate {
 namespace {
@@ -69,6 +71,65 @@ TEST(Estimate, NeedIsThePeakWithTheContextAndNothingElse) {
   EXPECT_FALSE(estimate.contains("error"));
   EXPECT_TRUE(has_note(estimate, "assumed")) << estimate["notes"];
   EXPECT_EQ(exit_status_of(estimate), 0);
+}
+
+// The process of healthy() trained batches of these lengths, and its loader had looked at those.
+Observation trained(const std::vector<std::uint32_t>& lengths, const std::vector<std::uint32_t>& looked_at) {
+  Observation seen = healthy();
+  allocator::Loop loop;
+  const allocator::Trace trace = loop.run(lengths);
+  const auto differing = allocator::recorded(loop, looked_at);
+  auto& process = seen.record.processes[0];
+  process.torch = "2.6.0+cu124";
+  process.batches = differing.batches;
+  process.batch_marks = differing.batch_marks;
+  process.knows_allocator = true;
+  process.devices[0] = {trace.peak_reserved_bytes / 2, trace.peak_reserved_bytes};
+  seen.events = {allocator::events_of(trace)};
+  seen.events[0].process = 2;
+  seen.book.processes[0].devices[0].allocated_peak_bytes = trace.peak_reserved_bytes;
+  seen.book.devices[0].peak_bytes = trace.peak_reserved_bytes + kContext;
+  return seen;
+}
+
+TEST(Estimate, WithBatchesOfSeveralLengthsItSpeaksOfMoreThanOneOrder) {
+  const auto estimate = make_estimate(trained({40, 128, 77, 56}, {40, 128, 77, 56, 99, 120}));
+  ASSERT_TRUE(estimate.contains("orders")) << estimate["notes"];
+  const auto& orders = estimate["orders"];
+  EXPECT_EQ(orders["count"], 128);
+  EXPECT_EQ(orders["batches"], 4);
+  EXPECT_EQ(estimate["peak_reserved_bytes"], orders["middle_bytes"]);
+  EXPECT_EQ(estimate["processes"][0]["devices"][0]["peak_reserved_bytes"], orders["as_run_bytes"]);
+  const std::uint64_t need = estimate["need_bytes"], context = estimate["context_bytes"], minimum = estimate["minimum_need_bytes"];
+  EXPECT_EQ(need - context, std::max(orders["highest_bytes"].get<std::uint64_t>(), orders["as_run_bytes"].get<std::uint64_t>()));
+  EXPECT_LT(minimum, need);
+  EXPECT_EQ(estimate["devices"][0]["orders"], orders);
+  EXPECT_TRUE(has_note(estimate, "batches have different sizes: in 128 orders of 4 batches PyTorch reserves"));
+  // The limit of the order that was run alone is no larger.
+  const auto alone = make_estimate(trained({40, 128, 77, 56}, {}));
+  EXPECT_FALSE(alone.contains("orders"));
+  EXPECT_GE(minimum, alone["minimum_need_bytes"].get<std::uint64_t>());
+}
+
+TEST(Estimate, AnOrderThatDoesNotFitTheGpuIsSaid) {
+  auto seen = trained({40, 56, 40, 56}, {40, 56, 128, 120});
+  seen.capacity_bytes = seen.book.devices[0].peak_bytes;
+  const auto estimate = make_estimate(seen);
+  ASSERT_TRUE(estimate.contains("orders")) << estimate["notes"];
+  EXPECT_GT(estimate["orders"]["out_of_memory"], 0);
+  EXPECT_TRUE(has_note(estimate, "of them run out of memory on this GPU"));
+  EXPECT_LE(estimate["orders"]["highest_bytes"], seen.book.processes[0].devices[0].allocated_peak_bytes);
+  EXPECT_GT(estimate["need_bytes"], seen.capacity_bytes) << "what all orders need, which is more than there is";
+}
+
+TEST(Estimate, WhereOtherOrdersCannotBeSaidItSaysWhy) {
+  auto seen = trained({40, 128, 77, 56}, {40, 128, 77, 56});
+  for (auto& event : seen.events[0].events) {
+    if (event.action == record::EventAction::batch) event.action = record::EventAction::snapshot;
+  }
+  const auto estimate = make_estimate(seen);
+  EXPECT_FALSE(estimate.contains("orders"));
+  EXPECT_TRUE(has_note(estimate, "only the order that was run was looked at: fewer than two batches were trained"));
 }
 
 TEST(Estimate, TheContextIsThatOfTheClosestMeasuredPyTorch) {

@@ -2,84 +2,15 @@
 // estimator/allocator: batches exchanged in a recorded run, and what other orders of them reserve.
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "estimator/allocator/align.h"
 #include "estimator/allocator/orders.h"
 #include "estimator/allocator/steps.h"
+#include "tests/unit/training_loop.h"
 
 namespace gpumem::allocator {
 namespace {
 
-using record::BatchMark;
-using record::BatchShape;
-constexpr std::uint64_t kKiB = 1u << 10, kMiB = 1u << 20, kTotal = std::uint64_t{16} << 30;
-
-// A training loop as PyTorch's allocator sees it.
-class Loop {
- public:
-  int extra_every = 0;                                   // each so many-th batch asks for more, whatever its length
-  std::function<std::uint64_t(std::uint64_t)> activation = [](std::uint64_t length) { return length * 48 * kKiB; };
-
-  Trace run(const std::vector<std::uint32_t>& lengths) {
-    trace_ = {};
-    marks.clear();
-    for (int i = 0; i < 6; ++i) parameters_.push_back(ask(1, (3 + static_cast<std::uint64_t>(i) % 3) * kMiB));
-    for (std::size_t number = 0; number < lengths.size(); ++number) part(number, lengths[number]);
-    for (const auto slot : gradients_) let_go(slot);
-    if (batch_ != kNone) let_go(batch_);
-    const ReplayResult result = replay(trace_, config());
-    trace_.peak_reserved_bytes = result.peak_device_bytes;
-    parameters_.clear();
-    gradients_.clear();
-    batch_ = kNone;
-    return trace_;
-  }
-
-  static Config config() { return config_from_environment(std::nullopt, std::nullopt, {2, 6}).value_or(Config{}); }
-  static BatchShape shape(std::uint32_t length) { return {2, 4, length, 1, 4}; }
-
-  std::vector<BatchMark> marks;
-
- private:
-  static constexpr std::uint32_t kNone = UINT32_MAX;
-
-  std::uint32_t ask(std::uint16_t origin, std::uint64_t bytes) {
-    trace_.requests.push_back({Request::Kind::allocate, 0, origin, trace_.slots, bytes, 0, trace_.requests.size()});
-    return trace_.slots++;
-  }
-  void let_go(std::uint32_t slot) { trace_.requests.push_back({Request::Kind::free, 0, 0, slot, 0, 0, trace_.requests.size()}); }
-
-  void part(std::size_t number, std::uint32_t length) {
-    marks.push_back({number + 1, 1, shape(length)});
-    trace_.requests.push_back({Request::Kind::batch, 0, 0, 0, number + 1, 0, trace_.requests.size()});
-    for (const auto slot : gradients_) let_go(slot);
-    gradients_.clear();
-    const auto batch = ask(2, 8ull * 4 * length);
-    if (batch_ != kNone) let_go(batch_);  // the variable held the one before until now
-    batch_ = batch;
-    std::vector<std::uint32_t> kept;
-    for (int layer = 0; layer < 6; ++layer) {
-      if (length % 8 != 0) let_go(ask(3, 16ull * kKiB * ((length + 7) / 8 * 8)));  // padded for alignment
-      kept.push_back(ask(4, activation(length)));
-      kept.push_back(ask(5, 512ull * length * length));
-      let_go(ask(4, activation(length) / 2));
-    }
-    if (extra_every > 0 && number % static_cast<std::size_t>(extra_every) == 0) let_go(ask(9, 200 * kMiB + 20 * kMiB * number));
-    for (int layer = 6; layer-- > 0;) {
-      let_go(ask(6, activation(length)));
-      gradients_.push_back(ask(7, (3 + static_cast<std::uint64_t>(layer) % 3) * kMiB));
-      let_go(kept[static_cast<std::size_t>(2 * layer + 1)]);
-      let_go(kept[static_cast<std::size_t>(2 * layer)]);
-    }
-    for (int i = 0; number == 0 && i < 12; ++i) parameters_.push_back(ask(8, (3 + static_cast<std::uint64_t>(i / 2) % 3) * kMiB));  // Adam's state
-    trace_.requests.push_back({Request::Kind::step, 0, 0, 0, number + 1, 0, trace_.requests.size()});
-  }
-
-  Trace trace_;
-  std::vector<std::uint32_t> parameters_, gradients_;
-  std::uint32_t batch_ = kNone;
-};
+constexpr std::uint64_t kKiB = 1u << 10;
 
 std::vector<Turn> turns_of(Steps& steps, const std::vector<std::uint32_t>& lengths) {
   std::vector<Turn> turns;
@@ -88,14 +19,6 @@ std::vector<Turn> turns_of(Steps& steps, const std::vector<std::uint32_t>& lengt
 }
 
 std::uint64_t peak_of(const Trace& trace) { return replay(trace, Loop::config()).peak_device_bytes; }
-
-record::Process recorded(const Loop& loop, const std::vector<std::uint32_t>& looked_at) {
-  record::Process process;
-  process.batch_marks = loop.marks;
-  process.stop_reason = "exit";
-  for (const auto length : looked_at) process.batches[1].push_back(Loop::shape(length));
-  return process;
-}
 
 TEST(Alignment, FindsWhatTwoListsHaveInCommon) {
   const auto found = align({1, 2, 3, 4, 5}, {1, 3, 9, 4, 5, 6}, 10);

@@ -214,6 +214,16 @@ class Shim(unittest.TestCase):
         program = "print(epoch(DataLoader(batches([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]))))"
         self.assertEqual(self.epochs(program, GPUMEM_SHIM_BEFORE_LARGEST="0"), ["[9, 3, 1, 4, 1, 5]"])
 
+    def test_another_shape_follows_the_largest_where_too_few_would_be_trained(self):
+        self.assertEqual(self.epochs("print(epoch(DataLoader(batches([7, 7, 7, 2, 7, 5, 7, 7, 3]))))"), ["[7, 7, 7, 3, 5, 2]"])
+
+    def test_which_batch_comes_when_is_recorded_where_they_differ(self):
+        self.epochs("l = DataLoader(batches([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]))\nfor _ in range(2): epoch(l)\nepoch(DataLoader(batches([7] * 50)))")
+        (looked,) = self.events("batches")
+        self.assertEqual([shapes[0][0] for shapes in looked["shapes"]], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
+        came = [(event["n"], event["shapes"] and event["shapes"][0][0]) for event in self.events("batch")]
+        self.assertEqual(came, list(enumerate([3, 1, 9, 4, 1, 5, None, 3, 1, 4, 1, 5, 9, None], 1)))
+
     def test_what_is_not_looked_at_does_not_come_early(self):
         self.assertEqual(self.epochs("print(epoch(DataLoader(batches([3, 1, 4, 1, 5, 9, 2]))))", GPUMEM_SHIM_LOOKAHEAD="3"), ["[3, 1, 5, 4, 1, 9]"])
 

@@ -9,8 +9,13 @@ from . import record, tracer
 # Batches come in their own order but for the largest, which comes after this many others: on a GPU it never finds an empty cache
 # either, and does not fit the blocks that smaller ones have left.
 BEFORE_LARGEST = 2
-# Looking ahead ends early where all of this many batches are alike, where it costs too much time or too much host memory.
+# Shapes that should be among the first batches, if there are as many: from their sizes follow those of others (estimator/allocator/steps.h).
+DIFFERENT, SOON = 3, 4
+# Batches that are looked at ahead. It ends early where all of this many are alike, where it costs too much time or too much host memory.
+# Whole numbers are words more often than not, whose batches differ now and then: more of them are looked at.
+LOOK_AHEAD = 48
 ALIKE = 4
+ALIKE_INTEGERS = 16
 LOOK_SECONDS = 1.5
 LOOK_BYTES = 512 << 20
 # Of a batch with more tensors than this no shapes are recorded.
@@ -98,7 +103,7 @@ def _begin(loader, original_next):
         return None
     first_time = id(loader) not in _loaders
     number = _loaders.setdefault(id(loader), len(_loaders) + 1)
-    ahead = record.setting("GPUMEM_SHIM_LOOKAHEAD", 16) if first_time else 1
+    ahead = record.setting("GPUMEM_SHIM_LOOKAHEAD", LOOK_AHEAD) if first_time else 1
     return _Epoch(number, total, limit, ahead, original_next)
 
 
@@ -108,7 +113,7 @@ class _Epoch:
         self.before_largest = record.setting("GPUMEM_SHIM_BEFORE_LARGEST", BEFORE_LARGEST)
         self.original_next = original_next
         self.batches = collections.deque()  # looked at and not yet given: (batch, its shapes)
-        self.kinds, self.on_device = [], False  # shapes of the batches so far
+        self.kinds, self.on_device, self.floats = [], False, False  # shapes of the batches so far
         self.marked = []  # (mark, shapes) that are written once it is known that batches differ
         self.given = 0
         self.steps = 0
@@ -150,7 +155,7 @@ class _Epoch:
         if kind is None and batch is not None:
             found = []
             _shapes(batch, found, 0)
-            kind = tuple(shape for _, shape in found)
+            kind = tuple(shape for _, shape, _ in found)
         _marks += 1
         tracer.mark_batch(_marks)
         self.marked.append((_marks, kind))
@@ -175,11 +180,12 @@ class _Epoch:
         """The batch's bytes."""
         shapes = []
         self.on_device = _shapes(batch, shapes, 0) or self.on_device
-        self.kinds.append(tuple(shape for _, shape in shapes))
-        return sum(size for size, _ in shapes)
+        self.floats = self.floats or any(floating for _, _, floating in shapes)
+        self.kinds.append(tuple(shape for _, shape, _ in shapes))
+        return sum(size for size, _, _ in shapes)
 
     def _look_ahead(self, iterator):
-        """Collates the next batches, at most `ahead`, and puts the largest in front."""
+        """Collates the next batches, at most `ahead`, and puts them into the order in which they are given."""
         sizes, held, began = [], 0, time.monotonic()
         while len(self.batches) < self.ahead:
             try:
@@ -191,20 +197,30 @@ class _Epoch:
             held += sizes[-1]
             if self.on_device or held > LOOK_BYTES or time.monotonic() - began > LOOK_SECONDS:
                 break
-            if len(self.kinds) >= ALIKE and len(set(self.kinds)) == 1:
+            if len(self.kinds) >= (ALIKE if self.floats else ALIKE_INTEGERS) and len(set(self.kinds)) == 1:
                 break
         if sizes:
-            self._put_in_front(sizes.index(max(sizes)))
+            self._order(sizes)
         if len(set(self.kinds)) > 1 and max(map(len, self.kinds)) <= MOST_SHAPES:
             _varying.add(self.number)
             record.write("batches", loader=self.number, shapes=self.kinds)
             self._write_marked()
 
-    def _put_in_front(self, index):
-        if index:
-            batch = self.batches[index]
-            del self.batches[index]
-            self.batches.appendleft(batch)
+    def _order(self, sizes):
+        """The largest first; then, where too few shapes would come soon, the middle one of those that have not come."""
+        front = [sizes.index(max(sizes))]
+        order = front + [index for index in range(len(sizes)) if index not in front]
+        soon = self.kinds[:self.given] + [self.batches[index][1] for index in order]
+        if len(set(soon[:SOON])) < DIFFERENT:
+            known = {*self.kinds[:self.given], self.batches[front[0]][1]}
+            while len(known) < DIFFERENT:
+                others = sorted((sizes[index], index) for index in order if self.batches[index][1] not in known)
+                if not others:
+                    break
+                front.append(others[len(others) // 2][1])
+                known.add(self.batches[front[-1]][1])
+            order = front + [index for index in range(len(sizes)) if index not in front]
+        self.batches = collections.deque(self.batches[index] for index in order)
 
     def _may_end(self):
         # No autograd graph was built since the epoch began: this is validation.
@@ -221,12 +237,13 @@ def _graph_nodes():
 
 
 def _shapes(value, found, depth):
-    """Adds (bytes, shape) of the tensors in a batch; True if any is on a device, where looking ahead would cost its memory."""
+    """Adds (bytes, shape, whether of floating point) of the tensors in a batch; True if any is on a device, where looking ahead would cost its memory."""
     if depth > 4:
         return False
     if isinstance(value, _torch.Tensor):
         try:
-            found.append((value.numel() * value.element_size(), tuple(value.shape)))
+            floating = value.is_floating_point() if hasattr(value, "is_floating_point") else True
+            found.append((value.numel() * value.element_size(), tuple(value.shape), floating))
             return value.is_cuda
         except Exception:  # sparse, nested
             return False
