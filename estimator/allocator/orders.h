@@ -21,7 +21,7 @@
 namespace gpumem::allocator {
 
 inline constexpr int kMostOrders = 128, kLeastOrders = 8;
-inline constexpr std::size_t kReplayedRequests = 6u << 20;  // of all orders: about a second
+inline constexpr std::size_t kReplayedRequests = 2u << 20;  // of all orders: half a second, and the limits of some
 
 struct Orders {
   int count = 0;

@@ -112,9 +112,10 @@ void Steps::find_lengths() {
 void Steps::collect_points() {
   for (std::size_t number = 0; number < parts_.size(); ++number) {
     Part& part = parts_[number];
+    part.of_column.assign(points_.size(), -1);
     for (std::size_t i = 0; i < part.allocations.size(); ++i) {
       const Event& event = part.events[static_cast<std::size_t>(part.allocations[i])];
-      part.of_column[event.column] = static_cast<int>(i);
+      part.of_column[static_cast<std::size_t>(event.column)] = static_cast<int>(i);
       points_[static_cast<std::size_t>(event.column)].push_back({number, part.shape, event.bytes});
     }
   }
@@ -232,8 +233,8 @@ std::optional<int> Steps::shape(const record::BatchShape& shape) {
 
 std::uint64_t Steps::bytes_of(std::size_t number, int column, int shape) {
   const Part& part = parts_[number];
-  const auto own = part.of_column.find(column);
-  if (own != part.of_column.end() && part.shape == shape) return part.events[static_cast<std::size_t>(part.allocations[static_cast<std::size_t>(own->second)])].bytes;
+  const int own = part.of_column[static_cast<std::size_t>(column)];
+  if (own >= 0 && part.shape == shape) return part.events[static_cast<std::size_t>(part.allocations[static_cast<std::size_t>(own)])].bytes;
   if (shape < 0) return predict(column, shape).bytes;
   if (static_cast<std::size_t>(shape) >= predicted_.size()) predicted_.resize(static_cast<std::size_t>(shape) + 1);
   auto& known = predicted_[static_cast<std::size_t>(shape)];
@@ -274,7 +275,7 @@ Trace Steps::with(const std::vector<Turn>& turns) {
   std::uint32_t slots = 0;
   constexpr std::uint32_t kNone = UINT32_MAX;
   std::vector<std::uint32_t> setup_slots;
-  std::vector<std::unordered_map<int, std::uint32_t>> slots_of(turns.size());  // by column
+  std::vector<std::vector<std::uint32_t>> slots_of(turns.size());  // by column
   std::vector<std::vector<std::uint32_t>> dying(turns.size());
   std::vector<std::uint8_t> state;  // of each slot: 1 live, 2 let go of, 0 freed
   const auto emit = [&](const Event& event, std::uint32_t slot, std::uint64_t bytes) {
@@ -314,18 +315,19 @@ Trace Steps::with(const std::vector<Turn>& turns) {
       }
     }
     auto& mine = slots_of[number];
+    mine.assign(points_.size(), kNone);
     for (const int place : places) {
       const Event& event = places_[static_cast<std::size_t>(place)];
       switch (event.kind) {
         case Request::Kind::allocate: {
           // What this part alone does is not its batch's: it keeps its size.
-          const bool beyond = part.of_column.count(event.column) > 0 && shown->of_column.count(event.column) == 0;
-          const std::uint32_t slot = mine[event.column] = allocate(event, bytes_of(turns[number].part, event.column, beyond ? part.shape : shape));
+          const auto column = static_cast<std::size_t>(event.column);
+          const bool own = part.of_column[column] >= 0, beyond = own && shown->of_column[column] < 0;
+          const std::uint32_t slot = mine[column] = allocate(event, bytes_of(turns[number].part, event.column, beyond ? part.shape : shape));
           // Where this order does not free it as its part does, it goes when that part is over.
-          const bool own = part.of_column.count(event.column) > 0;
           const Part& born = own ? part : *shown;
-          const auto found = born.of_column.find(event.column);
-          const int dies = found == born.of_column.end() ? -1 : born.dies[static_cast<std::size_t>(found->second)];
+          const int found = born.of_column[column];
+          const int dies = found < 0 ? -1 : born.dies[static_cast<std::size_t>(found)];
           const std::size_t end = dies < 0 ? turns.size() : static_cast<std::size_t>(dies) + number - static_cast<std::size_t>(&born - parts_.data());
           if (end < turns.size()) dying[end].push_back(slot);
           break;
@@ -337,8 +339,7 @@ Trace Steps::with(const std::vector<Turn>& turns) {
           if (event.part < 0) {
             slot = setup_slots[static_cast<std::size_t>(event.index)];
           } else if (static_cast<std::size_t>(event.part) <= number) {
-            const auto& born = slots_of[number - static_cast<std::size_t>(event.part)];
-            if (const auto found = born.find(event.column); found != born.end()) slot = found->second;
+            slot = slots_of[number - static_cast<std::size_t>(event.part)][static_cast<std::size_t>(event.column)];
           }
           let_go(event, slot);
           break;

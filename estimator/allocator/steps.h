@@ -22,7 +22,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -82,7 +81,7 @@ class Steps {
     std::vector<int> allocations;  // indices of events
     std::vector<int> dies;         // of each allocation: the part that frees it; -1: none
     std::vector<int> places;       // sorted
-    std::unordered_map<int, int> of_column;  // index of an allocation
+    std::vector<int> of_column;    // the index of its allocation; -1: none
   };
   struct Point {
     std::size_t part;
