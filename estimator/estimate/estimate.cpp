@@ -110,7 +110,20 @@ std::string why_refused(const Observation& seen) {
     return "an address-space limit of " + format_size(seen.address_space_limit_bytes) +
            " is in force (ulimit -v), and device memory is address space here: raise it above the GPU's memory and the program's own";
   }
-  return "does the program set an address-space limit (ulimit -v)?";
+  if (seen.data_limit_bytes > 0) {
+    return "a data limit of " + format_size(seen.data_limit_bytes) +
+           " is in force (ulimit -d), and device memory is private memory of the process here: raise it above the GPU's memory and the program's own";
+  }
+  return "does the program set an address-space limit (ulimit -v, -d)?";
+}
+
+// What bounds the host's memory, and what to do about it.
+std::string host_memory_bound(const Observation& seen) {
+  if (seen.memory_group_limit_bytes > 0) {
+    return "this session may use " + format_size(seen.memory_group_limit_bytes) +
+           " (its control group's memory limit): estimate where more is allowed, or with fewer data-loading workers";
+  }
+  return "estimate on a host with more of it, or with fewer data-loading workers";
 }
 
 Verdict judge_failure(const Observation& seen) {
@@ -126,6 +139,10 @@ Verdict judge_failure(const Observation& seen) {
   if (refused && (oom_error || !any_error)) {
     return {"out_of_memory", "out_of_memory",
             "out of memory on a GPU with " + format_size(seen.capacity_bytes) + ": a request of " + format_size(refused_bytes) + " was refused"};
+  }
+  if (seen.kernel_kills > 0) {
+    return {"failed", "host_failure",
+            "the host's memory (not the GPU's) ran out and the kernel ended a process of the program, or one beside it; " + host_memory_bound(seen)};
   }
   for (const auto& process : seen.book.processes) {
     if (process.host_failures == 0) continue;
@@ -148,7 +165,8 @@ Verdict judge(const Observation& seen) {
   if (seen.interrupted) return {"failed", "program_failed", "interrupted"};
   if (seen.memory_exceeded_bytes > 0) {
     return {"failed", "host_failure",
-            "the program took " + format_size(seen.memory_exceeded_bytes) + " of this host's memory, more than the probe may use"};
+            "the program took " + format_size(seen.memory_exceeded_bytes) + " of the host's memory (not the GPU's), more than the " +
+                format_size(seen.memory_allowed_bytes) + " that the probe may use; " + host_memory_bound(seen)};
   }
   if (seen.timed_out) {
     return {"timeout", "deadline", "no end and no stable peak within " + format_duration(seen.timeout_s)};

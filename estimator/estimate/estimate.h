@@ -60,6 +60,9 @@ struct Observation {
   bool interrupted = false;
   double timeout_s = 0;
   std::uint64_t memory_exceeded_bytes = 0;
+  std::uint64_t memory_allowed_bytes = 0;      // what the probe's processes may take of the host's memory; 0: not limited
+  std::uint64_t memory_group_limit_bytes = 0;  // of the control group around the probe; 0: none
+  std::uint64_t kernel_kills = 0;              // processes that the kernel ended for want of memory while the program ran
   std::vector<SeenTorch> seen_torch;
   std::vector<std::string> notes;  // of the sandbox
   std::string output_tail;
@@ -67,6 +70,7 @@ struct Observation {
   bool own_cudnn = false;          // GPUMEM_CUDNN was there for jobs whose own is too old
   bool strict_overcommit = false;  // vm.overcommit_memory is 2 on this host
   std::uint64_t address_space_limit_bytes = 0;  // RLIMIT_AS that the program began with; 0: none
+  std::uint64_t data_limit_bytes = 0;           // RLIMIT_DATA
   bool lagging_clock = false;      // the device lagged already (GPUMEM_CLOCK)
   bool on_cpu = false;             // xMem's method: the program trained on the CPU; its figures come from estimator/xmem
   double wall_s = 0;

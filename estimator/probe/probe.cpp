@@ -22,6 +22,7 @@
 #include "estimator/estimate/estimate.h"
 #include "estimator/estimate/proof.h"
 #include "estimator/probe/environment.h"
+#include "estimator/probe/host_memory.h"
 #include "estimator/probe/kept_record.h"
 #include "estimator/probe/supervise.h"
 #include "estimator/probe/tracer_cache.h"
@@ -39,14 +40,6 @@ constexpr std::uint64_t kLeastWritable = 512 * kMiB;
 constexpr std::uint64_t kLargestFile = 64 * kGiB;
 // A limit that saves less than this is not tried: if it failed, a third run would be needed to prove the peak.
 constexpr std::uint64_t kWorthARun = 16 * kMiB;
-
-// A field of /proc/meminfo in bytes, 0 if there is none.
-std::uint64_t host_memory(const char* field) {
-  auto text = read_file("/proc/meminfo");
-  if (!text) return 0;
-  const std::size_t at = text->find(field);
-  return at == std::string::npos ? 0 : std::strtoull(text->c_str() + at + std::strlen(field), nullptr, 10) * kKiB;
-}
 
 // Everything of one probe on the host; removed with the object.
 class PrivateDirectory {
@@ -159,7 +152,7 @@ std::vector<std::string> foreign_directories(const std::vector<std::string>& dir
   return foreign;
 }
 
-RunOptions run_options(const Request& request, const PrivateDirectory& directory) {
+RunOptions run_options(const Request& request, const PrivateDirectory& directory, const HostMemory& host) {
   const std::string shared = request.sandbox_required ? kSharedInView : directory.path() + "/shared";
   RunOptions options;
   options.program.arguments = program_arguments(request, shared);
@@ -167,7 +160,7 @@ RunOptions run_options(const Request& request, const PrivateDirectory& directory
   options.program.working_directory = request.working_directory;
   options.program.memory_bytes = request.memory_limit_bytes;
   if (options.program.memory_bytes == 0) {
-    options.program.memory_bytes = static_cast<std::uint64_t>(static_cast<double>(host_memory("MemAvailable:")) * kDefaultMemoryShare);
+    options.program.memory_bytes = static_cast<std::uint64_t>(static_cast<double>(host.available_bytes) * kDefaultMemoryShare);
   }
   options.program.cpus = request.cpu_limit;
   options.program.file_bytes = kLargestFile;
@@ -177,7 +170,7 @@ RunOptions run_options(const Request& request, const PrivateDirectory& directory
 
   const Environment environment(request.environment);
   options.view.private_directory = directory.path();
-  options.view.writable_bytes = std::max(kLeastWritable, host_memory("MemTotal:") / kWritableShare);
+  options.view.writable_bytes = std::max(kLeastWritable, host.total_bytes / kWritableShare);
   options.view.writable_directories = writable_directories(request, environment);
   options.view.foreign_directories = foreign_directories(options.view.writable_directories);
   options.view.replaced_programs = replaced_programs(request.environment);
@@ -210,7 +203,8 @@ Result<nlohmann::json> run_once(const Request& request, const Progress& progress
   if (auto filled = fill(request, shared); !filled) return filled.error();
 
   lend_compiled_tracers(shared + "/tracer", request.environment);
-  RunOptions options = run_options(request, directory);
+  const HostMemory host = look_at_host_memory();
+  RunOptions options = run_options(request, directory, host);
   if (progress) {
     options.tick = [&](double elapsed_s) {
       progress(request.method == Method::xmem ? "training on the CPU" : progress_text(shared + "/book"), elapsed_s);
@@ -237,6 +231,9 @@ Result<nlohmann::json> run_once(const Request& request, const Progress& progress
   seen.interrupted = run->interrupted;
   seen.timeout_s = request.timeout_s;
   seen.memory_exceeded_bytes = run->memory_exceeded_bytes;
+  seen.memory_allowed_bytes = options.program.memory_bytes;
+  seen.memory_group_limit_bytes = host.group_limit_bytes;
+  seen.kernel_kills = look_at_host_memory().kills - host.kills;
   for (const auto& process : run->torch_processes) {
     seen.seen_torch.push_back({process.pid, process.command, process.has_cuda_build, process.has_virtual_gpu});
   }
@@ -249,8 +246,9 @@ Result<nlohmann::json> run_once(const Request& request, const Progress& progress
   const std::string* clock = environment.get("GPUMEM_CLOCK");
   seen.lagging_clock = clock != nullptr && *clock == "lagging";
   if (const auto overcommit = read_file("/proc/sys/vm/overcommit_memory")) seen.strict_overcommit = overcommit->starts_with("2");
-  struct rlimit address_space;
-  if (::getrlimit(RLIMIT_AS, &address_space) == 0 && address_space.rlim_cur != RLIM_INFINITY) seen.address_space_limit_bytes = address_space.rlim_cur;
+  struct rlimit limit;
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) seen.address_space_limit_bytes = limit.rlim_cur;
+  if (::getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) seen.data_limit_bytes = limit.rlim_cur;
   seen.on_cpu = request.method == Method::xmem || xmem::was_recorded(shared + "/record");
   seen.wall_s = monotonic_s() - start_s;
   auto estimate = estimate::make_estimate(seen);
