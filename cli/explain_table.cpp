@@ -115,6 +115,13 @@ std::string device_text(const Json& device, std::uint64_t context_bytes, std::si
   return out + timeline(device) + candidates(device);
 }
 
+std::string orders(const Json& estimate) {
+  const auto found = estimate.find("orders");
+  if (found == estimate.end() || !found->is_object()) return "";
+  return "all of this is of the order in which the batches came; in " + std::to_string(bytes(*found, "count")) + " orders PyTorch reserves " +
+         format_size(bytes(*found, "lowest_bytes")) + " to " + format_size(bytes(*found, "highest_bytes")) + "\n";
+}
+
 }  // namespace
 
 std::string explain_table(const Json& explanation, std::size_t most) {
@@ -129,6 +136,7 @@ std::string explain_table(const Json& explanation, std::size_t most) {
       out += device_text(device, processes.size() == 1 ? context_bytes : 0, most);
     }
   }
+  out += orders(explanation["estimate"]);
   for (const auto& note : explanation["notes"]) out += "note: " + note.get<std::string>() + "\n";
   return out + "record: " + text(explanation, "record") + "\n";
 }
