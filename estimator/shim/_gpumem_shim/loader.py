@@ -12,10 +12,10 @@ BEFORE_LARGEST = 2
 # Shapes that should be among the first batches, if there are as many: from their sizes follow those of others (estimator/allocator/steps.h).
 DIFFERENT, SOON = 3, 4
 # Batches that are looked at ahead. It ends early where all of this many are alike, where it costs too much time or too much host memory.
-# Whole numbers are words more often than not, whose batches differ now and then: more of them are looked at.
+# Whole numbers are words more often than not, whose batches differ now and then: more of them are looked at if that takes no time.
 LOOK_AHEAD = 48
 ALIKE = 4
-ALIKE_INTEGERS = 16
+ALIKE_INTEGERS, ALIKE_SECONDS = 16, 0.1
 LOOK_SECONDS = 1.5
 LOOK_BYTES = 512 << 20
 # Of a batch with more tensors than this no shapes are recorded.
@@ -197,7 +197,8 @@ class _Epoch:
             held += sizes[-1]
             if self.on_device or held > LOOK_BYTES or time.monotonic() - began > LOOK_SECONDS:
                 break
-            if len(self.kinds) >= (ALIKE if self.floats else ALIKE_INTEGERS) and len(set(self.kinds)) == 1:
+            more = not self.floats and time.monotonic() - began < ALIKE_SECONDS
+            if len(self.kinds) >= (ALIKE_INTEGERS if more else ALIKE) and len(set(self.kinds)) == 1:
                 break
         if sizes:
             self._order(sizes)
