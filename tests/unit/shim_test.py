@@ -49,6 +49,16 @@ class Shim(unittest.TestCase):
         self.assertEqual((event["version"], event["cuda"], event["cudnn"]), ("9.9.9+fake", "13.0", 91900))
         self.assertEqual(event["tracer"], "absent: GPUMEM_TRACER is not set")
 
+    def test_looking_whether_torch_is_there_does_not_hide_its_import(self):
+        ran = self.run_python("""
+            import importlib.util
+            loader = importlib.util.find_spec("torch").loader
+            import torch
+            print(type(loader).__name__, "exec_module" in vars(torch.__spec__.loader))
+        """)
+        self.assertEqual(ran.stdout, "SourceFileLoader False\n")
+        self.assertEqual(len(self.events("torch")), 1)
+
     def test_files_that_the_program_reads_are_recorded_once_by_their_source(self):
         (self.directory / "model.py").write_text("x = 1\n")
         (self.directory / "train.py").write_text("import model, torch\nfor _ in range(2): open('data.json')\nopen('out', 'w')\n")
@@ -120,6 +130,48 @@ class Shim(unittest.TestCase):
     def test_a_list_of_losses_does_not_look_like_a_growing_peak(self):
         ran = self.run_python(self.STEPS % "(8 << 20) + 512 * step", GPUMEM_SHIM_STABLE_STEPS="5")
         self.assertEqual((ran.stdout, self.events("stop")[0]["reason"]), ("", "stable"))
+
+    # What a program has made and does not use yet: it gets eight times the steps, and what it did not begin in them is named.
+    def test_frozen_parameters_are_given_time_to_be_trained(self):
+        program = """
+            import torch
+            backbone, head = torch.nn.Parameter(1 << 20, requires_grad=False), torch.nn.Parameter(10)
+            optimizer = torch.optim.Optimizer([head])
+            for step in range(200):
+                if step == %d:
+                    backbone.requires_grad = True
+                torch.figures.update(allocated=9 << 20 if backbone.requires_grad else 5 << 20, reserved=9 << 20)
+                optimizer.step()
+        """
+        self.run_python(program % 30, GPUMEM_SHIM_STABLE_STEPS="5")
+        (stop,) = self.events("stop")
+        self.assertEqual((stop["reason"], stop["n"]), ("stable", 36))  # trained from the 31st on, and nothing is frozen any more
+        self.assertEqual(self.events("note"), [])
+
+    def test_parameters_that_stay_frozen_are_named(self):
+        program = "import torch\nbackbone = torch.nn.Parameter(1 << 20, requires_grad=False)\n"
+        self.run_python(program + textwrap.dedent(self.STEPS % "1 << 20"), GPUMEM_SHIM_STABLE_STEPS="5")
+        self.assertEqual(self.events("stop")[0]["n"], 41)
+        (note,) = self.events("note")
+        self.assertEqual((note["kind"], note["bytes"]), ("frozen", 4 << 20))
+
+    def test_an_optimizer_that_has_not_stepped_is_waited_for_and_a_wrapper_is_not(self):
+        program = """
+            import torch
+            one, other = torch.nn.Parameter(10), torch.nn.Parameter(10)
+            wrapped = torch.optim.Optimizer([one])
+            wrapper, late = torch.optim.Optimizer([one]), torch.optim.Optimizer([%s])
+            torch.figures.update(allocated=1 << 20, reserved=2 << 20)
+            for step in range(200):
+                wrapped.step()
+        """
+        self.run_python(program % "one", GPUMEM_SHIM_STABLE_STEPS="5")
+        self.assertEqual((self.events("stop")[0]["n"], self.events("note")), (6, []))
+        for file in self.record.glob("process-*.jsonl"):
+            file.unlink()
+        self.run_python(program % "other", GPUMEM_SHIM_STABLE_STEPS="5")
+        self.assertEqual(self.events("stop")[0]["n"], 41)
+        self.assertEqual([(note["kind"], note["count"]) for note in self.events("note")], [("idle-optimizer", 1)])
 
     def test_the_early_end_can_be_forbidden(self):
         ran = self.run_python(self.STEPS % "1 << 20", GPUMEM_SHIM_STOP="0")

@@ -5,7 +5,7 @@ import atexit
 import os
 import sys
 
-from . import batches, loader, ranks, record, snapshot, tracer
+from . import batches, loader, phases, ranks, record, snapshot, tracer
 
 _error = None
 _ended = False
@@ -61,6 +61,8 @@ def _finish(reason, count, devices, **fields):
         record.note("guess-" + guess["kind"], _sentence(guess), op=guess["op"], count=guess["count"])
     loader.write_notes()
     batches.write_notes()
+    if reason == "stable":
+        phases.write_notes()
     snapshot.write()
     tracer.write_events()
     record.write("stop", reason=reason, n=count, devices=devices, **fields)

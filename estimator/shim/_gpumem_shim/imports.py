@@ -5,26 +5,31 @@ import sys
 _waiting = {}  # module name -> list of (our module, function)
 
 
+_looking = set()  # names that are being looked for: a finder may ask for the same name
+
+
 class _Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in _waiting:
+        # Being asked for is not being imported: many libraries look whether torch is there (importlib.util.find_spec) and leave it.
+        if name not in _waiting or name in _looking:
             return None
-        calls = _waiting.pop(name)
-        for finder in sys.meta_path:
-            if finder is _Finder or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is None or not hasattr(spec.loader, "exec_module"):
+        _looking.add(name)
+        try:
+            for finder in sys.meta_path:
+                if finder is _Finder or not hasattr(finder, "find_spec"):
+                    continue
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                        _wrap(name, spec.loader)
                     return spec
-                _wrap(spec.loader, calls)
-                return spec
-        _waiting[name] = calls  # not there: another path may have it later
-        return None
+            return None  # another path may have it later
+        finally:
+            _looking.discard(name)
 
 
-def _wrap(loader, calls):
+def _wrap(name, loader):
     original = loader.exec_module
 
     def exec_module(module):
@@ -34,7 +39,7 @@ def _wrap(loader, calls):
         except AttributeError:
             pass
         original(module)
-        _call(calls, module)
+        _call(_waiting.pop(name, ()), module)
 
     loader.exec_module = exec_module
 

@@ -4,13 +4,14 @@
 import importlib
 import os
 
-from . import attribution, ending, loader, ranks, record, tracer
+from . import attribution, ending, loader, phases, ranks, record, tracer
 
 # A peak counts as risen when it has grown by this much since it last did: a list of losses must not look like a growing model.
 RISE_BYTES = 1 << 20
 # Every step is written up to this one, then powers of two and those that bring a new peak.
 ALL_STEPS = 64
-# A program that never ends the epoch that was shortened for it is ended after this many times the stable steps.
+# A program that never ends the epoch that was shortened for it, or that may begin more than it does (phases.py), is ended after this
+# many times the stable steps.
 PATIENCE = 8
 
 _torch = None
@@ -24,6 +25,7 @@ _at_rise = {}         # device -> the same, when they last counted as risen
 def start(torch):
     global _torch
     _torch = torch
+    phases.start(torch)
     _hook_steps()
     _keep_peaks("_cuda_resetPeakMemoryStats")
     _keep_peaks("_accelerator_resetPeakStats")
@@ -104,6 +106,7 @@ def _step(optimizer):
         _stepped.clear()
         _steps += 1
     _stepped.add(id(optimizer))
+    phases.stepped(optimizer)
     loader.stepped()
     devices = _look()
     risen = _count_rises()
@@ -133,7 +136,9 @@ def _may_end():
     if not record.setting("GPUMEM_SHIM_STOP", 1) or stable <= 0 or not _peaks or not any(best[1] for best in _peaks.values()):
         return False
     quiet = _steps - _last_rise
-    return quiet >= stable and (loader.whole_epoch_seen() or quiet >= PATIENCE * stable)
+    if quiet >= PATIENCE * stable:
+        return True
+    return quiet >= stable and loader.whole_epoch_seen() and not phases.may_begin(_last_rise)
 
 
 def _forget():
@@ -143,5 +148,6 @@ def _forget():
     _stepped.clear()
     _peaks.clear()
     _at_rise.clear()
+    phases.forget()
     ranks.forget()
     ending.forget()

@@ -19,6 +19,20 @@ class Tensor:
         return 4
 
 
+class Parameter(Tensor):
+    grad = None
+
+    def __init__(self, length, requires_grad=True):
+        super().__init__(length, is_cuda=True)
+        self.requires_grad = requires_grad
+
+    def is_floating_point(self):
+        return True
+
+
+nn = types.SimpleNamespace(Parameter=Parameter)
+
+
 class _Autograd:
     nodes = 0
 

@@ -7,6 +7,10 @@ def register_optimizer_step_post_hook(hook):
 
 
 class Optimizer:
+    def __init__(self, parameters=()):
+        self.param_groups = [{"params": list(parameters)}]
+        self.state = {}
+
     def step(self):
         for hook in _hooks:
             hook(self, (), {})
