@@ -85,6 +85,15 @@ std::string timeline(const Json& device) {
   return out + "\n";
 }
 
+// What NCCL, libraries and the program itself took of the device, beside PyTorch's allocator.
+std::string outside(const Json& device) {
+  std::uint64_t most = 0;
+  for (const auto& moment : device["timeline"]) most = std::max(most, bytes(moment, "outside_bytes"));
+  if (most == 0) return "";
+  return "past PyTorch's allocator (NCCL, libraries, cudaMalloc): " + format_size(bytes(device["peak"], "outside_bytes")) + " at the peak, at most " +
+         format_size(most) + "; with reserved memory at most " + format_size(bytes(device, "peak_device_bytes")) + " at one moment\n";
+}
+
 std::string candidates(const Json& device) {
   std::string out;
   for (const auto& candidate : device["candidates"]) out += "  - " + text(candidate, "text") + "\n";
@@ -112,7 +121,7 @@ std::string device_text(const Json& device, std::uint64_t context_bytes, std::si
   if (!device.value("attributed", false)) out += "  (parameters, gradients and optimizer state are not told apart: no optimizer step was seen)\n";
   out += shares("activations at the peak", device["activations"], most);
   out += shares("the rest, by what asked for it", device["operators"], most);
-  return out + timeline(device) + candidates(device);
+  return out + timeline(device) + outside(device) + candidates(device);
 }
 
 std::string orders(const Json& estimate) {

@@ -17,12 +17,33 @@ constexpr std::uint64_t kGranularity = 2u << 20;
 class Player {
  public:
   Player(const Participant& participant, Driver& driver, std::uint64_t lag_allocations)
-      : lag_allocations_(lag_allocations), trace_(*participant.trace), allocator_(participant.config, driver), blocks_(trace_.slots), tickets_(trace_.slots) {}
+      : lag_allocations_(lag_allocations), trace_(*participant.trace), driver_(driver), allocator_(participant.config, driver), blocks_(trace_.slots), tickets_(trace_.slots) {}
 
-  bool at_end() const { return next_ >= trace_.requests.size(); }
+  bool at_end() const { return next_ >= trace_.requests.size() && next_outside_ >= trace_.outside.size(); }
   std::size_t next() const { return next_; }
-  std::uint64_t next_time() const { return trace_.start_ns + trace_.requests[next_].time_ns; }
+  std::uint64_t next_time() const { return trace_.start_ns + (next_is_outside() ? trace_.outside[next_outside_].time_ns : trace_.requests[next_].time_ns); }
   const Allocator& allocator() const { return allocator_; }
+  std::uint64_t held_bytes() const { return allocator_.stats().reserved_bytes.current + outside_bytes_; }
+
+  // Note [Outside]
+  bool next_is_outside() const {
+    return next_outside_ < trace_.outside.size() &&
+           (next_ >= trace_.requests.size() || trace_.outside[next_outside_].time_ns <= trace_.requests[next_].time_ns);
+  }
+  std::uint64_t next_bytes() const { return next_is_outside() ? trace_.outside[next_outside_].bytes : trace_.requests[next_].bytes; }
+  // False where it was refused.
+  bool play_outside() {
+    const Outside& change = trace_.outside[next_outside_++];
+    if (change.taken) {
+      if (!driver_.create_physical(change.bytes)) return false;
+      outside_bytes_ += change.bytes;
+    } else {
+      const std::uint64_t bytes = std::min(change.bytes, outside_bytes_);
+      driver_.release_physical(bytes);
+      outside_bytes_ -= bytes;
+    }
+    return true;
+  }
 
   // False where a request was refused that had been served.
   bool play() {
@@ -77,12 +98,14 @@ class Player {
 
   const std::uint64_t lag_allocations_;
   const Trace& trace_;
+  Driver& driver_;
   Allocator allocator_;
   std::vector<Block*> blocks_;
   std::vector<std::uint64_t> tickets_;
   std::deque<Late> late_;
   std::uint64_t allocations_ = 0;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0, next_outside_ = 0;
+  std::uint64_t outside_bytes_ = 0;
 };
 
 }  // namespace
@@ -95,17 +118,19 @@ ReplayResult replay(std::span<const Participant> participants, const ReplayOptio
   const auto play = [&](std::size_t index) {  // false: stop
     Player& player = *players[index];
     const std::size_t request = player.next();
+    const bool outside = player.next_is_outside();
+    const std::uint64_t bytes = player.next_bytes();
     ++result.events;
-    if (!player.play()) {
+    if (!(outside ? player.play_outside() : player.play())) {
       if (!result.out_of_memory) {
         result.failed_participant = index;
         result.failed_request = request;
-        result.failed_bytes = participants[index].trace->requests[request].bytes;
+        result.failed_bytes = bytes;
       }
       result.out_of_memory = true;
       if (options.stop_at_out_of_memory) return false;
     }
-    if (options.observe) options.observe(index, request, player.allocator());
+    if (options.observe && !outside) options.observe(index, request, player.allocator());
     return true;
   };
   if (players.size() == 1) {
@@ -120,7 +145,7 @@ ReplayResult replay(std::span<const Participant> participants, const ReplayOptio
       const auto first = std::min_element(running.begin(), running.end(), [&](auto a, auto b) { return players[a]->next_time() < players[b]->next_time(); });
       if (!play(*first)) break;
       if (players[*first]->at_end()) {
-        gpu.release_all(players[*first]->allocator().stats().reserved_bytes.current);
+        gpu.release_all(players[*first]->held_bytes());
         running.erase(first);
       }
     }
@@ -146,6 +171,7 @@ std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> part
   std::uint64_t low = 0;  // the largest known not to be enough, in granules
   for (std::size_t i = 0; i < participants.size(); ++i) {
     minimum.peak_allocated_bytes += result.stats[i].allocated_bytes.peak;
+    minimum.peak_reserved_bytes += result.stats[i].reserved_bytes.peak;
     low = std::max(low, result.stats[i].allocated_bytes.peak / kGranularity);
   }
   if (low > 0) --low;
@@ -180,11 +206,12 @@ bool passes_lagging(std::span<const Participant> participants, std::uint64_t tot
   return !replay(participants, options).out_of_memory;
 }
 
-bool reproduces(const Participant& participant, std::uint64_t total_bytes) {
+bool reproduces(const Participant& participant, std::uint64_t total_bytes, std::uint64_t* peak_device_bytes) {
   if (participant.trace->unknown > 0) return false;
   ReplayOptions options;
   options.total_bytes = total_bytes;
   const ReplayResult result = replay(std::span(&participant, 1), options);
+  if (peak_device_bytes != nullptr) *peak_device_bytes = result.peak_device_bytes;
   return !result.out_of_memory && result.stats[0].reserved_bytes.peak == participant.trace->peak_reserved_bytes;
 }
 

@@ -15,6 +15,12 @@
 // allocations later is an upper bound of what any device keeps; that the program waits in between is not known here and
 // left out. It ends early where PyTorch itself waits: when the cache is emptied, and before it runs out of memory.
 //
+// Note [Outside]
+// Memory that was taken past PyTorch's allocator (outside.h) is taken at its time here, too. Nothing is given back for it: who asks
+// the device itself (NCCL, a library, the program) does not know PyTorch's cache, so where it finds no room the run has failed. A
+// limit is therefore not what the allocator needs plus all that libraries take: what comes after a peak may take the room that
+// the cache did not get, and needs more than that where the cache has grown into it.
+//
 // Note [Participants]
 // Processes that use one device at once. Their requests are merged by time as recorded; each has a cache of its own,
 // gives back only its own, and holds nothing after its last event. How processes of the next run interleave is
@@ -37,7 +43,7 @@ struct Participant {
 };
 
 struct ReplayOptions {
-  std::uint64_t capacity_bytes = kNoLimit;   // of all participants together, without contexts
+  std::uint64_t capacity_bytes = kNoLimit;   // of all participants together, without contexts; what is outside counts
   std::uint64_t total_bytes = std::uint64_t{16} << 30;  // what the device says it has: fractions are of it
   bool stop_at_out_of_memory = true;
   std::uint64_t lag_allocations = 0;     // Note [A lagging device]
@@ -50,10 +56,10 @@ inline constexpr std::uint64_t kLagAllocations = 1024;
 bool crosses_streams(const Trace& trace);
 
 struct ReplayResult {
-  bool out_of_memory = false;            // a request was refused that had been served when it was recorded
-  std::size_t failed_participant = 0, failed_request = 0;
+  bool out_of_memory = false;            // a request was refused that had been served when it was recorded, or memory outside
+  std::size_t failed_participant = 0, failed_request = 0;  // the latter: the request that would have come next
   std::uint64_t failed_bytes = 0;
-  std::uint64_t peak_device_bytes = 0;   // of all participants at one moment
+  std::uint64_t peak_device_bytes = 0;   // of all participants at one moment, with what is outside
   std::uint64_t events = 0;              // requests replayed
   std::vector<Stats> stats;              // of each participant
 };
@@ -63,7 +69,8 @@ ReplayResult replay(const Trace& trace, const Config& config, const ReplayOption
 
 struct MinimumLimit {
   std::uint64_t limit_bytes = 0;           // all participants, without contexts
-  std::uint64_t peak_device_bytes = 0;     // with all the memory that they like: peak reserved
+  std::uint64_t peak_device_bytes = 0;     // with all the memory that they like: peak reserved, and what is outside
+  std::uint64_t peak_reserved_bytes = 0;   // sum of the participants' own peaks
   std::uint64_t peak_allocated_bytes = 0;  // sum of the participants' own peaks
   std::uint64_t retries = 0;               // at the limit: how often everything cached was given back for a request
   int replays = 0;
@@ -76,7 +83,7 @@ std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> part
 bool passes_lagging(std::span<const Participant> participants, std::uint64_t total_bytes, std::uint64_t limit_bytes);
 
 // True where the model, with the recorded settings and no limit, comes to the peak that was recorded: only then do its
-// other answers speak of this process.
-bool reproduces(const Participant& participant, std::uint64_t total_bytes);
+// other answers speak of this process. `peak_device_bytes`: what that replay came to with what is outside.
+bool reproduces(const Participant& participant, std::uint64_t total_bytes, std::uint64_t* peak_device_bytes = nullptr);
 
 }  // namespace gpumem::allocator

@@ -30,9 +30,17 @@ struct Request {
   std::uint64_t time_ns;
 };
 
+// Device memory that was taken past the allocator, or given back: the device has less room for requests after it.
+struct Outside {
+  std::uint64_t time_ns = 0;  // as a request's
+  std::uint64_t bytes = 0;
+  bool taken = true;
+};
+
 // Of one process on one device, as the process numbers it.
 struct Trace {
   std::vector<Request> requests;
+  std::vector<Outside> outside;             // by time; empty where it is not known (outside.h fills it in)
   std::uint32_t slots = 0;                  // how many live at once at most
   std::uint64_t process = 0;
   std::uint64_t start_ns = 0;               // Unix time

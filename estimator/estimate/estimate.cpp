@@ -181,8 +181,10 @@ Verdict judge(const Observation& seen) {
   return {"unsupported", "no_cuda_use", error};
 }
 
-// What is the rule in healthy training (values read for a log line) does not make an estimate doubtful.
-bool lowers_confidence(const std::string& kind) { return kind != "stand-in" && kind != "guess-scalar" && kind != "guess-finite" && kind != "events"; }
+// What is the rule in healthy training (values read for a log line, parameters that stay frozen) does not make an estimate doubtful.
+bool lowers_confidence(const std::string& kind) {
+  return kind != "stand-in" && kind != "guess-scalar" && kind != "guess-finite" && kind != "events" && kind != "frozen";
+}
 
 // Collects sentences once each, and whether any of them lowers the confidence.
 struct Notes {
@@ -325,6 +327,9 @@ nlohmann::json make_estimate(const Observation& seen) {
                        {"need_bytes", figures[i].need_bytes}});
     if (figures[i].orders) devices.back()["orders"] = orders_json(*figures[i].orders);
     if (figures[i].orders || !figures[i].no_orders.empty()) notes.add(orders_note(figures[i], figures.size() == 1, i), false);
+    if (!figures[i].no_times.empty()) {
+      notes.add("when libraries took device memory is not known (" + figures[i].no_times + "): it is counted in full, and a limit below the peak may not hold", false);
+    }
     if (figures[i].need_bytes > largest.need_bytes) largest = figures[i];
   }
   estimate["peak_allocated_bytes"] = largest.peak_allocated_bytes;

@@ -109,6 +109,7 @@ std::vector<DeviceFigures> device_figures(const Observation& observation) {
     figures.need_bytes -= std::min(figures.need_bytes, one_at_a_time ? largest_excess : all_excess);
     figures.context_bytes = std::min(figures.need_bytes, one_at_a_time ? largest_context : all_contexts);
     const std::uint64_t run_need_bytes = figures.need_bytes;
+    const record::DevicePeaks& peaks = one_at_a_time ? largest_peaks : sum;
     std::optional<std::uint64_t> lag_bytes;
     const auto minimum = find_device_minimum(observation, i, figures.no_minimum);
     if (minimum) figures.need_bytes += minimum->above_run_bytes;
@@ -116,12 +117,12 @@ std::vector<DeviceFigures> device_figures(const Observation& observation) {
     if (minimum) {
       figures.orders = minimum->orders;
       figures.no_orders = minimum->no_orders;
+      if (run_need_bytes > figures.context_bytes + peaks.reserved_bytes) figures.no_times = minimum->no_times;
       figures.minimum_need_bytes -= std::min(minimum->saved_bytes, figures.need_bytes - figures.context_bytes);
       figures.retries_at_minimum = minimum->retries;
       lag_bytes = minimum->lag_bytes;
     }
     figures.minimum_limit_bytes = figures.minimum_need_bytes - figures.context_bytes;
-    const record::DevicePeaks& peaks = one_at_a_time ? largest_peaks : sum;
     figures.peak_reserved_bytes = std::min(peaks.reserved_bytes, run_need_bytes);
     figures.peak_allocated_bytes = std::min(peaks.allocated_bytes, run_need_bytes);
     if (observation.lagging_clock) {

@@ -19,6 +19,7 @@ struct DeviceFigures {
   std::optional<std::uint64_t> peak_reserved_lagging_bytes;  // minimum.h, Note [Both clocks]
   std::optional<allocator::Orders> orders;  // minimum.h, Note [Unknown order]
   std::string no_orders;                  // why there are none although batches differ
+  std::string no_times;                   // why it is not known when libraries took memory, where they took any
   std::string no_minimum;                 // why there was no replay; empty: there was one
   std::uint64_t context_bytes = 0;
   std::uint64_t need_bytes = 0;

@@ -3,9 +3,11 @@
 //
 // Note [Minimum need]
 // The device's peak without pressure is N: contexts, what libraries took past PyTorch's allocator, and the allocators'
-// segments. Replayed, the same requests of all processes take P at their peak, and pass within L (allocator/replay.h).
-// Then N - (P - L) is enough for the same run: what is not the allocators' stays counted in full. It speaks of the device
-// only where the model comes to the recorded peak of every process that allocated there, and nothing was refused.
+// segments. Replayed, the same requests of all processes take P at their peak with what libraries took at its time
+// (allocator/outside.h), and pass within L (allocator/replay.h). Then N - (P - L) is enough for the same run. It speaks of the device
+// only where the model comes to the recorded peak of every process that allocated there, and nothing was refused. Where it is not
+// known when libraries took memory, P and L are of the allocators alone and the libraries' memory is counted in full, as it was at the
+// device's peak: what they take later than the allocators' peak may then not fit, which a proof shows.
 //
 // Note [Both clocks]
 // The record is of a device that is never behind. On one that lags, memory that another stream used comes back later and the cache
@@ -16,7 +18,8 @@
 // Note [Unknown order]
 // Where batches differ in length P and L are those of the one order that was run. Other orders are replayed (allocator/orders.h) with H the
 // highest of their peaks, P among them. Then the device's peak is taken as N + (H - P), which no replayed order exceeds, and L as the
-// smallest limit that all orders pass within; peak reserved, the best single guess, is the middle order's.
+// smallest limit that all orders pass within; peak reserved, the best single guess, is the middle order's. When libraries take memory in
+// another order is not known: the most that they held counts all the time.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +40,7 @@ struct DeviceMinimum {
   std::optional<allocator::Orders> orders;  // Note [Unknown order]
   std::uint64_t above_run_bytes = 0;        // H - P
   std::string no_orders;                    // batches differ, but nothing can be said of other orders: why, a clause
+  std::string no_times;                     // it is not known when libraries took memory: why, a clause
 };
 
 // `device` of the book. nullopt with a reason (a clause) where the record does not say enough; "" where nothing was allocated.

@@ -27,13 +27,13 @@ struct Replay {
   std::map<std::uint64_t, std::size_t> marks;                        // step -> index of its last mark
   std::size_t peak = 0;                                              // index of the event that made it
   Moment at_peak;
-  std::uint64_t reserved_peak_bytes = 0;
+  std::uint64_t reserved_peak_bytes = 0, device_peak_bytes = 0;
 };
 
 class Replayer {
  public:
-  Replayer(const std::vector<EventRecord>& events, const record::Process& process, int device)
-      : events_(events), device_(device), part_(std::max<std::size_t>(1, events.size() / kTimelineMoments)) {
+  Replayer(const std::vector<EventRecord>& events, const record::Process& process, int device, const std::vector<allocator::Outside>& outside)
+      : events_(events), outside_(outside), device_(device), part_(std::max<std::size_t>(1, events.size() / kTimelineMoments)) {
     for (const auto& list : process.tensors) {
       if (list.device == device) listed_.insert(list.step);
     }
@@ -41,16 +41,28 @@ class Replayer {
 
   Replay run(std::vector<Moment>& timeline) {
     for (std::size_t i = 0; i < events_.size(); ++i) {
+      take_outside(events_[i].time_ns);
       take(i);
+      out_.device_peak_bytes = std::max(out_.device_peak_bytes, now_.reserved_bytes + now_.outside_bytes);
       if (now_.allocated_bytes >= part_peak_.allocated_bytes) part_peak_ = now_;
       if ((i + 1) % part_ != 0 && i + 1 != events_.size()) continue;
       timeline.push_back(part_peak_);
       part_peak_ = now_;
     }
+    take_outside(UINT64_MAX);
+    if (!timeline.empty()) timeline.back().outside_bytes = std::max(timeline.back().outside_bytes, now_.outside_bytes);
     return std::move(out_);
   }
 
  private:
+  void take_outside(std::uint64_t until_ns) {
+    for (; next_outside_ < outside_.size() && outside_[next_outside_].time_ns <= until_ns; ++next_outside_) {
+      const auto& change = outside_[next_outside_];
+      now_.outside_bytes = change.taken ? now_.outside_bytes + change.bytes : now_.outside_bytes - std::min(now_.outside_bytes, change.bytes);
+      out_.device_peak_bytes = std::max(out_.device_peak_bytes, now_.reserved_bytes + now_.outside_bytes);
+    }
+  }
+
   void take(std::size_t index) {
     const EventRecord& event = events_[index];
     if (event.action == EventAction::step) {
@@ -108,6 +120,8 @@ class Replayer {
   }
 
   const std::vector<EventRecord>& events_;
+  const std::vector<allocator::Outside>& outside_;
+  std::size_t next_outside_ = 0;
   const int device_;
   const std::size_t part_;
   std::set<std::uint64_t> listed_;
@@ -218,11 +232,12 @@ std::vector<int> devices_of(const std::vector<EventRecord>& events) {
   return {devices.begin(), devices.end()};
 }
 
-Explanation explain(const std::vector<EventRecord>& events, const record::Process& process, int device) {
+Explanation explain(const std::vector<EventRecord>& events, const record::Process& process, int device, const std::vector<allocator::Outside>& outside) {
   Explanation out;
-  Replay replay = Replayer(events, process, device).run(out.timeline);
+  Replay replay = Replayer(events, process, device, outside).run(out.timeline);
   out.peak = replay.at_peak;
   out.reserved_peak_bytes = replay.reserved_peak_bytes;
+  out.device_peak_bytes = replay.device_peak_bytes;
   if (replay.blocks.empty()) return out;
 
   const auto listed = listed_kinds(replay, process, device);

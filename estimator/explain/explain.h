@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/allocator/requests.h"
 #include "estimator/record/record.h"
 #include "estimator/tracer/event_format.h"
 
@@ -51,6 +52,7 @@ struct Share {
 struct Moment {
   double time_s = 0;                // since the record began
   std::uint64_t allocated_bytes = 0, reserved_bytes = 0;
+  std::uint64_t outside_bytes = 0;  // of the device, past PyTorch's allocator
   std::uint64_t step = 0;           // optimizer steps before it
 };
 
@@ -65,6 +67,7 @@ struct Explanation {
   Moment peak;                               // of allocated memory
   std::string peak_operator, peak_module;    // what asked for the last block before it; empty: not known
   std::uint64_t reserved_peak_bytes = 0;     // ever
+  std::uint64_t device_peak_bytes = 0;       // ever, of reserved and outside together
   std::map<Kind, std::uint64_t> bytes;       // at the peak, by kind
   std::vector<Share> activations;            // by module, largest first; operators where no module is known
   std::vector<Share> operators;              // of what is neither listed nor an activation
@@ -74,8 +77,10 @@ struct Explanation {
   bool attributed = false;                   // the tensors were listed; else parameters and the like are in `kept`
 };
 
-// One device of one process. `events` are all of the process; what is of other devices is passed over.
-Explanation explain(const std::vector<record::EventRecord>& events, const record::Process& process, int device);
+// One device of one process. `events` are all of the process; what is of other devices is passed over. `outside`: what was taken past
+// PyTorch's allocator (allocator/outside.h), empty where that is not known.
+Explanation explain(const std::vector<record::EventRecord>& events, const record::Process& process, int device,
+                    const std::vector<allocator::Outside>& outside = {});
 
 // The devices that `events` allocate on.
 std::vector<int> devices_of(const std::vector<record::EventRecord>& events);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/size.h"
+#include "estimator/allocator/outside.h"
 #include "estimator/allocator/replay.h"
 #include "estimator/explain/explain.h"
 
@@ -18,7 +19,8 @@ constexpr std::size_t kMostShares = 200;
 constexpr std::uint64_t kAnyDevice = 1024 * kGiB;
 
 nlohmann::json moment_json(const Moment& moment) {
-  return {{"time_s", moment.time_s}, {"step", moment.step}, {"allocated_bytes", moment.allocated_bytes}, {"reserved_bytes", moment.reserved_bytes}};
+  return {{"time_s", moment.time_s}, {"step", moment.step}, {"allocated_bytes", moment.allocated_bytes}, {"reserved_bytes", moment.reserved_bytes},
+          {"outside_bytes", moment.outside_bytes}};
 }
 
 nlohmann::json shares_json(const std::vector<Share>& shares) {
@@ -30,14 +32,13 @@ nlohmann::json shares_json(const std::vector<Share>& shares) {
   return list;
 }
 
-
 // The same requests with other settings: peak reserved and minimum limit.
 nlohmann::json what_if(const allocator::Trace& trace, const allocator::Config& config) {
   const auto outcome = [&](const allocator::Config& tried, const std::string& setting) -> nlohmann::json {
     const allocator::Participant participant{&trace, tried};
     const auto found = allocator::find_minimum_limit({&participant, 1}, kAnyDevice);
     if (!found) return nullptr;
-    return {{"setting", setting}, {"peak_reserved_bytes", found->peak_device_bytes}, {"minimum_limit_bytes", found->limit_bytes}};
+    return {{"setting", setting}, {"peak_reserved_bytes", found->peak_reserved_bytes}, {"minimum_limit_bytes", found->limit_bytes}};
   };
   nlohmann::json list = nlohmann::json::array();
   if (auto as_run = outcome(config, ""); !as_run.is_null()) list.push_back(as_run);
@@ -49,8 +50,8 @@ nlohmann::json what_if(const allocator::Trace& trace, const allocator::Config& c
   return list;
 }
 
-nlohmann::json device_json(const record::EventFile& file, const record::Process& process, int device) {
-  const Explanation found = explain(file.events, process, device);
+nlohmann::json device_json(const record::EventFile& file, const record::Process& process, int device, const std::vector<allocator::Outside>& outside) {
+  const Explanation found = explain(file.events, process, device, outside);
   nlohmann::json parts = nlohmann::json::array(), timeline = nlohmann::json::array(), candidates = nlohmann::json::array();
   for (const Kind kind : kKinds) {
     if (const auto bytes = found.bytes.find(kind); bytes != found.bytes.end()) parts.push_back({{"kind", kind_text(kind)}, {"bytes", bytes->second}});
@@ -66,6 +67,7 @@ nlohmann::json device_json(const record::EventFile& file, const record::Process&
   return {{"device", device},
           {"peak", peak},
           {"peak_reserved_bytes", found.reserved_peak_bytes},
+          {"peak_device_bytes", found.device_peak_bytes},
           {"attributed", found.attributed},
           {"parts", parts},
           {"activations", shares_json(found.activations)},
@@ -96,10 +98,18 @@ Result<nlohmann::json> explain_record(const std::string& directory) {
     const record::Process* process = process_of(*record, file.process);
     if (process == nullptr) continue;
     nlohmann::json devices = nlohmann::json::array();
-    const auto traces = allocator::traces_of(file);
+    auto traces = allocator::traces_of(file);
+    const auto log = record->memory.find(process->pid);
+    const bool knows_outside = log != record->memory.end() && !log->second.cut;
+    if (!knows_outside) {
+      problems.push_back("when process " + std::to_string(file.process) + " took device memory past PyTorch's allocator (NCCL, libraries) is not in the record: " +
+                         (log == record->memory.end() ? "it is of an earlier version" : "it was not all written down"));
+    }
     for (const int device : devices_of(file.events)) {
-      auto one = device_json(file, *process, device);
+      const auto outside = knows_outside ? allocator::outside_of(log->second, file, device) : std::vector<allocator::Outside>();
+      auto one = device_json(file, *process, device, outside);
       const auto trace = traces.find(device);
+      if (trace != traces.end()) trace->second.outside = outside;
       const auto config = allocator::config_of(*process);
       std::string why_not;
       if (!config) why_not = config.error().message;

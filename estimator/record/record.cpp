@@ -26,6 +26,8 @@ constexpr std::size_t kMostNotes = 200;
 constexpr std::size_t kMostOpenedFiles = 10000;
 constexpr std::size_t kMostAddresses = 4u << 20;  // of all lists of a process
 constexpr std::size_t kLongestText = 2000;
+constexpr std::size_t kMostMemoryChanges = 1u << 18;         // the virtual GPU stops earlier
+constexpr std::uint64_t kMostDeviceBytes = std::uint64_t{1} << 46;  // more than any device has: sums of so many lines do not overflow
 constexpr std::size_t kLargestShape = 1024, kMostLookedAt = 4096, kMostLoaders = 256, kMostBatchMarks = 1u << 16;  // of batches
 
 std::string text_of(const nlohmann::json& event, const char* key) {
@@ -169,26 +171,61 @@ std::string read_bounded(const std::string& path) {
   return text;
 }
 
-pid_t pid_in_name(const std::string& name) {
+pid_t pid_in_name(const std::string& name, const char* kind) {
   const std::size_t dash = name.rfind('-');
-  return name.starts_with("process-") ? std::atoi(name.c_str() + dash + 1) : 0;
+  return name.starts_with(kind) ? std::atoi(name.c_str() + dash + 1) : 0;
 }
 
-}  // namespace
-
-void read_process_lines(const std::string& text, Process& process) {
+// Calls `take` with each line's object and returns how many lines were none.
+template <class Take>
+std::uint64_t for_each_line(const std::string& text, const Take& take) {
+  std::uint64_t bad_lines = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
     at = end + 1;
     if (line.empty()) continue;
     const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_discarded() || !event.is_object()) {
-      ++process.bad_lines;
-    } else {
-      read_event(event, process);
-    }
+    if (event.is_discarded() || !event.is_object()) ++bad_lines;
+    else take(event);
   }
+  return bad_lines;
+}
+
+// False: no such line.
+bool read_memory_change(const nlohmann::json& event, MemoryLog& log) {
+  if (text_of(event, "event") == "memory_cut") log.cut = true;
+  if (text_of(event, "event") != "memory") return true;  // of a newer virtual GPU
+  MemoryChange change;
+  change.unix_ns = number_of(event, "unix_ns");
+  change.address = number_of(event, "address");
+  change.handle = number_of(event, "handle");
+  change.device = static_cast<int>(std::min<std::uint64_t>(number_of(event, "device"), 1023));
+  if (event.contains("handle")) {
+    change.kind = MemoryChange::Kind::mapped;
+  } else {
+    const bool taken = event.contains("taken_bytes");
+    change.kind = taken ? MemoryChange::Kind::taken : MemoryChange::Kind::returned;
+    change.bytes = number_of(event, taken ? "taken_bytes" : "returned_bytes");
+    if (change.bytes == 0 || change.bytes > kMostDeviceBytes) return false;
+  }
+  if (log.changes.size() >= kMostMemoryChanges) return false;
+  log.changes.push_back(change);
+  return true;
+}
+
+}  // namespace
+
+void read_process_lines(const std::string& text, Process& process) {
+  process.bad_lines += for_each_line(text, [&](const nlohmann::json& event) { read_event(event, process); });
+}
+
+void read_memory_lines(const std::string& text, MemoryLog& log) {
+  const std::uint64_t bad_lines = for_each_line(text, [&](const nlohmann::json& event) {
+    if (!read_memory_change(event, log)) log.cut = true;
+  });
+  // A process that is killed leaves its last line half written: what that said is not known.
+  if (bad_lines > 0) log.cut = true;
 }
 
 Result<Record> read_record(const std::string& directory) {
@@ -203,8 +240,17 @@ Result<Record> read_record(const std::string& directory) {
   }
   ::closedir(listing);
   for (const auto& name : names) {
+    if (const pid_t pid = pid_in_name(name, "memory-"); pid > 0) {
+      MemoryLog& log = record.memory[pid];
+      try {
+        read_memory_lines(read_bounded(directory + "/" + name), log);
+      } catch (const std::exception&) {
+        log.cut = true;
+      }
+      continue;
+    }
     Process process;
-    process.pid = pid_in_name(name);
+    process.pid = pid_in_name(name, "process-");
     try {
       read_process_lines(read_bounded(directory + "/" + name), process);
     } catch (const std::exception&) {  // out of memory in the JSON library: what was read so far is kept

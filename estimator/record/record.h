@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads what a probe's processes wrote down (contracts: Record). Used by gpumem-probe.
 //
-// A record is a directory of *.jsonl files: process-<pid>.jsonl of the shim, others of stand-ins. Writers die at any
+// A record is a directory of *.jsonl files: process-<pid>.jsonl of the shim, memory-<pid>.jsonl of the virtual GPU, others of stand-ins. Writers die at any
 // moment, so a last line may be cut; and the program can write here too: whatever is not understood is counted and
 // left out, never an error, and every size is bounded. Device numbers are those of the process (CUDA_VISIBLE_DEVICES).
 #pragma once
@@ -73,12 +73,31 @@ struct Process {
   std::uint64_t bad_lines = 0;
 };
 
+// Device memory that a process took or gave back, by whatever function; PyTorch's segments are among them.
+struct MemoryChange {
+  enum class Kind : std::uint8_t { taken, returned, mapped };
+  Kind kind = Kind::taken;
+  int device = 0;                // of the first two
+  std::uint64_t unix_ns = 0;     // steady from the process's first line on
+  std::uint64_t bytes = 0;
+  std::uint64_t address = 0;     // of taken and returned: the handle where it is physical memory, 0 where it has no address
+  std::uint64_t handle = 0;      // of mapped: that physical memory got `address`
+};
+
+struct MemoryLog {
+  std::vector<MemoryChange> changes;  // in the order in which they were written
+  bool cut = false;                   // there were more
+};
+
 struct Record {
   std::vector<Process> processes;  // by pid
+  std::map<pid_t, MemoryLog> memory;  // of processes that used a device; none in records of earlier versions
 };
 
 // The lines of one file, added to `process`: any text. Throws nothing but bad_alloc.
 void read_process_lines(const std::string& text, Process& process);
+// The same of memory-<pid>.jsonl. What makes no sense is left out, and then the log counts as cut.
+void read_memory_lines(const std::string& text, MemoryLog& log);
 
 // A missing directory is an empty record. Fails with io where it exists and cannot be listed.
 Result<Record> read_record(const std::string& directory);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/allocator/outside.h"
 #include "estimator/allocator/replay.h"
 #include "estimator/record/events.h"
 #include "estimator/record/record.h"
@@ -49,6 +50,15 @@ void try_settings(const std::string& text) {
 void try_lines(const std::string& text) {
   gpumem::record::Process process;
   gpumem::record::read_process_lines(text, process);
+  gpumem::record::MemoryLog log;
+  gpumem::record::read_memory_lines(text, log);
+  gpumem::allocator::Trace trace = gpumem::allocator::trace_of_outside(log, 0);
+  gpumem::record::EventFile file;
+  for (const auto& change : log.changes) file.events.push_back({EventAction::segment_map, 0, 0, 0, 0, 0, 0, change.address, change.bytes, change.unix_ns});
+  for (const auto& change : gpumem::allocator::outside_of(log, file, 0)) trace.outside.push_back(change);
+  gpumem::allocator::ReplayOptions options;
+  options.capacity_bytes = std::uint64_t{1} << 34;
+  if (gpumem::allocator::replay(trace, {}, options).peak_device_bytes > options.capacity_bytes) abort();
 }
 
 void try_all(const std::string& bytes) {
@@ -91,6 +101,10 @@ const char* const kLines[] = {
     R"({"event":"module","n":7,"name":"layer.0","type":"Linear"})",
     R"({"event":"tensors","step":3,"device":0,"parameter":[1,2,3],"gradient":[[1,2]]})",
     R"({"event":"file","path":"/a/b"})",
+    R"({"event":"memory","unix_ns":1700000000000000001,"device":0,"taken_bytes":2097152,"address":4096})",
+    R"({"event":"memory","unix_ns":1700000000000000002,"handle":4096,"address":8192})",
+    R"({"event":"memory","unix_ns":1700000000000000003,"device":0,"returned_bytes":2097152,"address":4096})",
+    R"({"event":"memory_cut"})",
 };
 const char* const kSettings[] = {"expandable_segments:True,max_split_size_mb:128", "roundup_power2_divisions:[256:1,512:2,>:4]", "garbage_collection_threshold:0.8",
                                  "backend:cudaMallocAsync,large_segment_size_mb:40", "per_process_memory_fraction:0.5"};

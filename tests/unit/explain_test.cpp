@@ -195,6 +195,18 @@ TEST(Explain, NothingAllocatedIsNoPeak) {
   EXPECT_TRUE(found.candidates.empty());
 }
 
+TEST(Explain, WhatLibrariesTookIsInTheTimelineWhenTheyTookIt) {
+  Events events;
+  events.segment(8 * kMiB).allocate(0x1000, 8 * kMiB).segment(4 * kMiB).allocate(0x2000, 4 * kMiB).release(0x2000, 4 * kMiB).release(0x1000, 8 * kMiB);
+  const std::vector<allocator::Outside> outside = {{500000, 2 * kMiB, true}, {3500000, 6 * kMiB, true}, {4500000, 6 * kMiB, false}, {9000000, 3 * kMiB, true}};
+  const auto found = explain(events.list, {}, 0, outside);
+  EXPECT_EQ(found.peak.allocated_bytes, 12 * kMiB);
+  EXPECT_EQ(found.peak.outside_bytes, 2 * kMiB) << "the six came after the peak";
+  EXPECT_EQ(found.device_peak_bytes, 20 * kMiB);
+  EXPECT_EQ(found.timeline.front().outside_bytes, 0u);
+  EXPECT_EQ(found.timeline.back().outside_bytes, 5 * kMiB);
+}
+
 // A kept record of one process with that PyTorch, and what it asked for.
 std::string kept_record(const char* torch, const std::vector<EventRecord>& events) {
   std::string folder = (std::filesystem::temp_directory_path() / "gpumem-explain-XXXXXX").string();
@@ -205,6 +217,7 @@ std::string kept_record(const char* torch, const std::vector<EventRecord>& event
                                              << "\n"
                                              << R"({"event": "allocator", "t": 0.2})"
                                              << "\n";
+  std::ofstream(folder + "/memory-2.jsonl") << "";  // nothing past PyTorch's allocator
   record::EventHeader header{};
   std::memcpy(header.magic, record::kEventMagic, sizeof header.magic);
   header.version = record::kEventVersion;
@@ -228,6 +241,12 @@ TEST(Explain, WhereNothingIsSaidOfOtherSettingsTheReasonIs) {
     *why = (*found)["notes"].empty() ? "" : (*found)["notes"].back().get<std::string>();
     return (*found)["processes"][0]["devices"][0]["what_if"];
   };
+  const std::string folder = kept_record("2.11.0+cu130", events.list);
+  std::filesystem::remove(folder + "/memory-2.jsonl");
+  const auto earlier = explain_record(folder);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(earlier.ok());
+  EXPECT_NE((*earlier)["notes"].dump().find("is not in the record: it is of an earlier version"), std::string::npos) << (*earlier)["notes"];
   std::string why;
   EXPECT_EQ(what_if("2.11.0+cu130", &why).size(), 2u);
   EXPECT_EQ(why, "");

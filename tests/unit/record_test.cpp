@@ -82,6 +82,39 @@ TEST_F(RecordTest, RanksAreThoseOfTheDefaultGroup) {
   EXPECT_EQ(record.processes.at(1).world_size, 0);
 }
 
+TEST_F(RecordTest, DeviceMemoryIsReadInTheOrderOfItsLinesAndIsNoProcess) {
+  write("process-7.jsonl", "{\"event\":\"step\",\"n\":5}\n");
+  write("memory-7.jsonl",
+        R"({"event": "memory", "unix_ns": 1700000000000000001, "device": 1, "taken_bytes": 2097152, "address": 4096})" "\n"
+        R"({"event": "memory", "unix_ns": 1700000000000000002, "handle": 4096, "address": 8192})" "\n"
+        R"({"event": "memory", "unix_ns": 1700000000000000003, "device": 1, "returned_bytes": 2097152, "address": 4096})" "\n"
+        R"({"event": "memory_of_a_newer_version"})" "\n");
+  const auto record = read();
+  EXPECT_EQ(record.processes.size(), 1u);
+  ASSERT_EQ(record.memory.count(7), 1u);
+  const auto& log = record.memory.at(7);
+  EXPECT_FALSE(log.cut);
+  ASSERT_EQ(log.changes.size(), 3u);
+  EXPECT_EQ(log.changes[0].kind, MemoryChange::Kind::taken);
+  EXPECT_EQ(log.changes[0].device, 1);
+  EXPECT_EQ(log.changes[0].unix_ns, 1700000000000000001u);
+  EXPECT_EQ(log.changes[1].kind, MemoryChange::Kind::mapped);
+  EXPECT_EQ(log.changes[1].handle, 4096u);
+  EXPECT_EQ(log.changes[2].kind, MemoryChange::Kind::returned);
+  EXPECT_EQ(log.changes[2].bytes, 2097152u);
+}
+
+TEST_F(RecordTest, DeviceMemoryThatIsNotAllThereIsSaidToBeCut) {
+  const std::string line = R"({"event": "memory", "unix_ns": 5, "device": 0, "taken_bytes": 2097152, "address": 4096})";
+  write("memory-1.jsonl", line + "\n" + line.substr(0, 40));
+  write("memory-2.jsonl", line + "\n{\"event\": \"memory_cut\"}\n");
+  write("memory-3.jsonl", R"({"event": "memory", "unix_ns": 5, "taken_bytes": 18446744073709551615})");
+  const auto record = read();
+  for (const pid_t pid : {1, 2, 3}) EXPECT_TRUE(record.memory.at(pid).cut) << pid;
+  EXPECT_EQ(record.memory.at(1).changes.size(), 1u);
+  EXPECT_TRUE(record.memory.at(3).changes.empty());
+}
+
 TEST_F(RecordTest, NoDirectoryIsAnEmptyRecord) {
   auto record = read_record(directory_ + "/missing");
   ASSERT_TRUE(record.ok());
