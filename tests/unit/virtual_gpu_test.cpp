@@ -16,6 +16,7 @@
 
 #include "estimator/book/book.h"
 #include "estimator/cuda_interface/types.h"
+#include "estimator/record/record.h"
 #include "estimator/virtual_gpu/device/visible.h"
 
 namespace book = gpumem::book;
@@ -110,6 +111,43 @@ TEST_P(RarerPart, BehavesAsInCuda) {
 INSTANTIATE_TEST_SUITE_P(VirtualGpu, RarerPart,
                          ::testing::Values("graph_memory", "graph_nodes", "mipmaps", "fills", "green", "per_thread"),
                          [](const auto &instance) { return std::string(instance.param); });
+
+class AskedPart : public VirtualGpuTest, public ::testing::WithParamInterface<const char *> {};
+TEST_P(AskedPart, BehavesAsInCuda) {
+  make(2);
+  EXPECT_EQ(run(GetParam(), "", "vgpu_queries"), 0) << output_;
+  EXPECT_EQ(output_, "");
+  processes();
+  EXPECT_TRUE(missing_.empty()) << missing_[0].name;
+}
+INSTANTIATE_TEST_SUITE_P(VirtualGpu, AskedPart, ::testing::Values("textures", "node_parameters", "node_names", "execution", "batches"),
+                         [](const auto &instance) { return std::string(instance.param); });
+
+// What was taken and not returned at each line; what the record's reader makes of it.
+TEST_F(VirtualGpuTest, ARecordHasAllDeviceMemoryByTime) {
+  for (const char *part : {"out_of_memory", "small", "virtual_memory", "pools"}) {
+    make(2);
+    ASSERT_EQ(run(part, "GPUMEM_RECORD='" + folder_ + "'"), 0) << output_;
+    const auto seen = processes();
+    auto record = gpumem::record::read_record(folder_);
+    ASSERT_TRUE(record.ok());
+    ASSERT_EQ(record->memory.size(), 1u) << part;
+    const auto &[pid, log] = *record->memory.begin();
+    EXPECT_EQ(pid, seen.at(0).pid);
+    EXPECT_FALSE(log.cut);
+    uint64_t held = 0, peak = 0, before_ns = 0;
+    for (const auto &change : log.changes) {
+      EXPECT_GE(change.unix_ns, before_ns);
+      before_ns = change.unix_ns;
+      if (change.kind == gpumem::record::MemoryChange::Kind::taken) held += change.bytes;
+      if (change.kind == gpumem::record::MemoryChange::Kind::returned) held -= change.bytes;
+      peak = held > peak ? held : peak;
+    }
+    EXPECT_EQ(peak, seen.at(0).devices[0].allocated_peak_bytes) << part;
+    unlink((folder_ + "/memory-" + std::to_string(pid) + ".jsonl").c_str());
+    unlink(path_.c_str());
+  }
+}
 
 class SharingPart : public VirtualGpuTest, public ::testing::WithParamInterface<const char *> {};
 TEST_P(SharingPart, BehavesAsInCuda) {

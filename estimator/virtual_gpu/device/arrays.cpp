@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and textures. Part of libgpumem_vgpu.so, preloaded into jobs.
+// Arrays. Part of libgpumem_vgpu.so, preloaded into jobs.
 
 #include "estimator/virtual_gpu/device/arrays.h"
 
@@ -21,11 +21,6 @@ constexpr unsigned kMostLevels = 21;  // of kLargestSide
 struct Mipmapped {
   uint32_t kind, levels;
   Array **level;
-};
-
-struct Texture {
-  uint32_t kind, surface;
-  char resource[64];
 };
 
 size_t at_least_one(size_t n) { return n > 0 ? n : 1; }
@@ -174,46 +169,6 @@ Error copy_box(const Box &to, const Box &from, size_t width_bytes, size_t height
   if (is_capturing(stream)) return cuda::kSuccess;
   for (size_t z = 0; z < depth; ++z)
     copy_rows(first_byte(to) + z * to.rows * to.pitch, to.pitch, first_byte(from) + z * from.rows * from.pitch, from.pitch, width_bytes, height);
-  return cuda::kSuccess;
-}
-
-Error make_texture(unsigned long long *texture, const void *resource, unsigned surface) {
-  const Error error = check_current();
-  if (error != cuda::kSuccess) return error;
-  if (texture == nullptr || resource == nullptr) return cuda::kInvalidValue;
-  int type;
-  void *array;
-  memcpy(&type, resource, sizeof(type));
-  memcpy(&array, static_cast<const char *>(resource) + 8, sizeof(array));
-  constexpr int kOfArray = 0, kOfMipmapped = 1, kLastType = 3;  // cudaResourceType
-  if (type < 0 || type > kLastType || (surface && type != kOfArray)) return cuda::kInvalidValue;
-  if (type == kOfArray && find_array(array) == nullptr) return cuda::kInvalidHandle;
-  if (type == kOfMipmapped && find_object(array, kMipmappedObject) == nullptr) return cuda::kInvalidHandle;
-  Texture *made = make<Texture>(kTextureObject);
-  if (made == nullptr) return cuda::kOperatingSystem;
-  made->surface = surface;
-  memcpy(made->resource, resource, sizeof(made->resource));
-  *texture = reinterpret_cast<unsigned long long>(made);
-  return cuda::kSuccess;
-}
-
-static Texture *find_texture(unsigned long long handle, unsigned surface) {
-  Texture *texture = find<Texture>(reinterpret_cast<void *>(handle), kTextureObject);
-  return texture != nullptr && texture->surface == surface ? texture : nullptr;
-}
-
-Error texture_resource(void *resource, unsigned long long handle, unsigned surface) {
-  const Texture *texture = find_texture(handle, surface);
-  if (texture == nullptr || resource == nullptr) return cuda::kInvalidValue;
-  memcpy(resource, texture->resource, sizeof(texture->resource));
-  return cuda::kSuccess;
-}
-
-Error delete_texture(unsigned long long handle, unsigned surface) {
-  if (handle == 0) return cuda::kSuccess;
-  Texture *texture = find_texture(handle, surface);
-  if (texture == nullptr) return cuda::kInvalidValue;
-  delete_object(texture);
   return cuda::kSuccess;
 }
 

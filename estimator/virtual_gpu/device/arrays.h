@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA arrays, textures and surfaces, and copies of boxes between them and linear memory. Part of libgpumem_vgpu.so.
+// CUDA arrays, and copies of boxes between them and linear memory. Part of libgpumem_vgpu.so.
 // An array is linear device memory in rows of 512-byte multiples (the real layout is opaque; its size is of this order) and is
-// charged as such; a mipmapped array is one array a level. Textures and surfaces are handles: only kernels would read through them.
+// charged as such; a mipmapped array is one array a level.
 #pragma once
 
 #include "estimator/virtual_gpu/device/memory.h"
@@ -54,10 +54,5 @@ struct Box {
 bool array_box(const Array *array, const cuda::Position &at, bool elements, Box *box);
 // Queues the copy on the stream. kInvalidValue when a side does not hold the box.
 Error copy_box(const Box &to, const Box &from, size_t width_bytes, size_t height, size_t depth, Stream stream);
-
-// Textures (surface 0) and surfaces (1). `resource`: the first 64 bytes of cudaResourceDesc or CUDA_RESOURCE_DESC.
-Error make_texture(unsigned long long *texture, const void *resource, unsigned surface);
-Error texture_resource(void *resource, unsigned long long texture, unsigned surface);
-Error delete_texture(unsigned long long texture, unsigned surface);
 
 }  // namespace gpumem::virtual_gpu

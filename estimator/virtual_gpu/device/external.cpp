@@ -138,12 +138,14 @@ Error import_external_semaphore(int type, int descriptor, void **semaphore) {
   return cuda::kSuccess;
 }
 
+bool is_external_semaphore(const void *handle) { return find<Semaphore>(handle, kExternalSemaphoreObject) != nullptr; }
+
 Error queue_external_semaphores(void *const *semaphores, const void *parameters, unsigned count, Stream stream) {
   const Error error = check_stream(stream);
   if (error != cuda::kSuccess) return error;
   if (count == 0 || semaphores == nullptr || parameters == nullptr) return cuda::kInvalidValue;
   for (unsigned s = 0; s < count; ++s)
-    if (find<Semaphore>(semaphores[s], kExternalSemaphoreObject) == nullptr) return cuda::kInvalidHandle;
+    if (!is_external_semaphore(semaphores[s])) return cuda::kInvalidHandle;
   queue_work(stream);
   return cuda::kSuccess;
 }

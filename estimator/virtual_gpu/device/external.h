@@ -25,6 +25,7 @@ Error destroy_external_memory(void *memory);
 Error import_external_semaphore(int type, int descriptor, void **semaphore);
 // Signals or waits for all of them on the stream.
 Error queue_external_semaphores(void *const *semaphores, const void *parameters, unsigned count, Stream stream);
+bool is_external_semaphore(const void *semaphore);
 Error destroy_external_semaphore(void *semaphore);
 
 // A part of a memory file, mapped without charge as external memory of that device; what lies before a page's end is rounded.

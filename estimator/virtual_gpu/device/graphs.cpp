@@ -6,26 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "estimator/virtual_gpu/device/graph_nodes.h"
 #include "estimator/virtual_gpu/device/memory.h"
 #include "estimator/virtual_gpu/device/objects.h"
 #include "estimator/virtual_gpu/device/pools.h"
 
 namespace gpumem::virtual_gpu {
-
-struct GraphNode {
-  uint32_t kind;
-  NodeType type;
-  GraphNode *next;       // of the same graph, newest first
-  uint32_t number;
-  uint32_t disabled;
-  uint32_t freed;        // an allocation whose memory a free node gave back
-  int device;
-  void *memory;          // allocated or freed
-  size_t bytes;          // of an allocation; 0: memory of an earlier one of the graph, which owns it
-  size_t wanted_bytes;   // what the program asked for
-  void **graphs;         // inside it
-  uint32_t graph_count;
-};
 
 namespace {
 
@@ -40,7 +26,6 @@ Used used[book::kMaxDevices];
 
 Graph *graph_of(const void *handle) { return find<Graph>(handle, kGraphObject); }
 GraphExec *exec_of(const void *handle) { return find<GraphExec>(handle, kGraphExecObject); }
-GraphNode *node_of(const void *handle) { return find<GraphNode>(handle, kGraphNodeObject); }
 
 void count_used(int device, int64_t bytes) {
   Locked locked(used_lock);
@@ -75,6 +60,7 @@ void delete_node(GraphNode *node) {
   release_memory(node);
   for (uint32_t i = 0; i < node->graph_count; ++i) destroy_graph(node->graphs[i]);
   release_zeroed(node->graphs);
+  release_zeroed(node->parameters);
   delete_object(node);
 }
 
@@ -90,6 +76,7 @@ GraphNode *new_node(Graph *graph, NodeType type) {
   GraphNode *node = make<GraphNode>(kGraphNodeObject);
   if (node == nullptr) return nullptr;
   node->type = type;
+  node->graph = graph;
   node->number = graph->nodes++;
   node->next = graph->known;
   graph->known = node;
@@ -121,6 +108,7 @@ Error clone_graph(void **clone, void *graph) {
   Graph *made = new_graph();
   if (made == nullptr) return cuda::kOperatingSystem;
   made->nodes = source->nodes;
+  made->cloned_from = source->id;
   *clone = made;
   return cuda::kSuccess;
 }
@@ -139,6 +127,7 @@ Error instantiate_graph(void **exec, void *graph) {
   GraphExec *made = make<GraphExec>(kGraphExecObject);
   if (made == nullptr) return cuda::kOperatingSystem;
   made->nodes = source->nodes;
+  made->id = take_id();
   // Nodes stay the graph's; those with memory go with the first instance, CUDA allows no second one.
   for (GraphNode **link = &source->known; *link != nullptr;) {
     GraphNode *node = *link;
@@ -147,6 +136,7 @@ Error instantiate_graph(void **exec, void *graph) {
       continue;
     }
     *link = node->next;
+    node->graph = nullptr;
     node->next = made->memory_nodes;
     made->memory_nodes = node;
   }
@@ -268,7 +258,7 @@ Error add_free(void **handle, void *graph, void *pointer) {
   return cuda::kSuccess;
 }
 
-Error add_any(void **handle, void *graph, void *parameters) {
+Error add_any(void **handle, void *graph, void *parameters, size_t copy_bytes) {
   if (parameters == nullptr) return cuda::kInvalidValue;
   int type;
   memcpy(&type, parameters, sizeof(type));
@@ -284,7 +274,7 @@ Error add_any(void **handle, void *graph, void *parameters) {
   }
   const uint32_t bodies = type == kConditionalNode ? reinterpret_cast<cuda::ConditionalNodeParameters *>(own)->size : 0;
   if (bodies > kMostBodies) return cuda::kInvalidValue;
-  Error error = add_node(handle, graph, static_cast<NodeType>(type));
+  Error error = add_with_parameters(handle, graph, static_cast<NodeType>(type), own, copy_bytes);
   if (error != cuda::kSuccess || bodies == 0) return error;
   error = give_bodies(node_of(*handle), bodies);
   reinterpret_cast<cuda::ConditionalNodeParameters *>(own)->phGraph_out = node_of(*handle)->graphs;

@@ -3,8 +3,8 @@
 //
 // Note [Nodes of graphs]
 // A captured node is a number. One that a program adds by hand is an object that keeps its type, whether it is enabled, the graphs
-// inside it, and the memory that it allocates; other parameters and edges are not kept, since nothing is run: what would read them
-// back is missing. The bodies of conditional nodes are graphs of their own and never run.
+// inside it, the memory that it allocates and most parameters (graph_nodes.h); edges are not kept, since nothing is run: what would
+// read them back is missing. The bodies of conditional nodes are graphs of their own and never run.
 //
 // Note [Memory of graphs]
 // An allocation node has its memory and is charged from the moment it is added, until the program frees the memory or what holds the
@@ -45,7 +45,8 @@ Error add_child(void **node, void *graph, void *child);
 Error add_allocation(void **node, void *graph, cuda::MemoryNodeParameters *parameters);
 Error add_free(void **node, void *graph, void *pointer);
 // `parameters`: cudaGraphNodeParams, CUgraphNodeParams: type, three words, then the type's own.
-Error add_any(void **node, void *graph, void *parameters);
+// `copy_bytes`: graph_nodes.h.
+Error add_any(void **node, void *graph, void *parameters, size_t copy_bytes);
 
 Error node_type(const void *node, int *type);
 Error node_enabled(const void *node, unsigned *enabled);

@@ -11,6 +11,7 @@
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/external.h"
 #include "estimator/virtual_gpu/device/pools.h"
+#include "estimator/virtual_gpu/device/record_lines.h"
 #include "estimator/virtual_gpu/device/shared.h"
 #include "estimator/virtual_gpu/device/streams.h"
 
@@ -83,6 +84,7 @@ Error map_charged(int device, size_t bytes, RangeKind kind, void *owner, Range *
     discharge(device, bytes);
     return cuda::kOperatingSystem;
   }
+  record_taken(device, bytes, made->start);
   return cuda::kSuccess;
 }
 
@@ -134,6 +136,7 @@ Error free_small(const Range &range, void *pointer) {
   while (*link != slab) link = &(*link)->next;
   *link = slab->next;
   remove_range(range.start, RangeKind::slab);
+  record_returned(range.device, range.charged, range.start);
   unmap_address_space(reinterpret_cast<void *>(range.start), range.map_size);
   discharge(range.device, range.charged);
   release_zeroed(slab);
@@ -241,6 +244,7 @@ Error free_device(void *pointer) {
   if ((range.kind != RangeKind::device && range.kind != RangeKind::managed) ||
       range.start != reinterpret_cast<uintptr_t>(pointer) || remove_range(range.start, range.kind).kind == RangeKind::none)
     return cuda::kInvalidValue;
+  if (range.charged != 0) record_returned(range.device, range.charged, range.start);
   unmap_address_space(pointer, range.map_size);
   discharge(range.device, range.charged);
   return cuda::kSuccess;
@@ -263,6 +267,7 @@ Error allocate_managed(int device, size_t bytes, void **pointer) {
     if (charged != 0) discharge(device, charged);
     return cuda::kOperatingSystem;
   }
+  if (charged != 0) record_taken(device, charged, range.start);
   *pointer = address;
   return cuda::kSuccess;
 }

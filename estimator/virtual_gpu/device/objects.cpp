@@ -62,11 +62,16 @@ void *new_object(uint32_t kind) {
   return slot;
 }
 
-void *find_object(const void *pointer, uint32_t kind) {
+bool was_object(const void *pointer) {
   const char *slot = static_cast<const char *>(pointer);
   const char *base = __atomic_load_n(&arena.base, __ATOMIC_ACQUIRE);
-  if (base == nullptr || slot < base || slot >= base + __atomic_load_n(&arena.fresh, __ATOMIC_RELAXED)) return nullptr;
-  if (static_cast<size_t>(slot - base) % kObjectSize != 0) return nullptr;
+  if (base == nullptr || slot < base || slot >= base + __atomic_load_n(&arena.fresh, __ATOMIC_RELAXED)) return false;
+  return static_cast<size_t>(slot - base) % kObjectSize == 0;
+}
+
+void *find_object(const void *pointer, uint32_t kind) {
+  if (!was_object(pointer)) return nullptr;
+  const char *slot = static_cast<const char *>(pointer);
   return __atomic_load_n(reinterpret_cast<const uint32_t *>(slot), __ATOMIC_RELAXED) == kind ? const_cast<char *>(slot) : nullptr;
 }
 

@@ -25,6 +25,8 @@ enum ObjectKind : uint32_t {
 void *new_object(uint32_t kind);
 // The pointer if it is a living object of that kind, else nullptr.
 void *find_object(const void *pointer, uint32_t kind);
+// An object of any kind was there once; none may be now.
+bool was_object(const void *pointer);
 void delete_object(void *object);
 
 template <class T>

@@ -10,6 +10,7 @@
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/multicast.h"
 #include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/record_lines.h"
 #include "estimator/virtual_gpu/device/shared.h"
 
 namespace gpumem::virtual_gpu {
@@ -77,6 +78,7 @@ Error create_physical(Physical **handle, size_t bytes, const cuda::PhysicalPrope
   physical->references = 1;
   physical->descriptor = -1;
   physical->properties = properties;
+  if (device >= 0) record_taken(device, bytes, reinterpret_cast<uintptr_t>(physical));
   *handle = physical;
   return cuda::kSuccess;
 }
@@ -85,7 +87,10 @@ Physical *find_physical(uint64_t handle) { return find<Physical>(reinterpret_cas
 
 void release_physical(Physical *physical) {
   if (__atomic_sub_fetch(&physical->references, 1, __ATOMIC_ACQ_REL) != 0) return;
-  if (physical->device >= 0 && !physical->imported) discharge(physical->device, physical->size);
+  if (physical->device >= 0 && !physical->imported) {
+    record_returned(physical->device, physical->size, reinterpret_cast<uintptr_t>(physical));
+    discharge(physical->device, physical->size);
+  }
   if (physical->multicast_devices != 0) unbind_all(physical);
   SharedLabel label;
   if (physical->descriptor >= 0 && read_label(physical->descriptor, &label)) close(physical->descriptor);
@@ -155,7 +160,10 @@ Error map_physical(uintptr_t address, size_t bytes, size_t offset, Physical *phy
   if (!insert_range(Range{address, bytes, 0, 0, physical, 0, static_cast<int16_t>(physical->device), RangeKind::mapped, 0}))
     return host_failure("small host memory", bytes);
   __atomic_add_fetch(&physical->references, 1, __ATOMIC_RELAXED);
-  if (physical->mapped_at == 0) physical->mapped_at = address;
+  if (physical->mapped_at == 0) {
+    physical->mapped_at = address;
+    if (physical->device >= 0 && !physical->imported) record_mapped(reinterpret_cast<uintptr_t>(physical), address);
+  }
   if (physical->descriptor >= 0) return map_shared(physical->descriptor, 0, address, bytes) ? cuda::kSuccess : cuda::kOperatingSystem;
   if (mprotect(reinterpret_cast<void *>(address), bytes, PROT_READ | PROT_WRITE) != 0) return host_failure("mapping (mprotect)", bytes);
   return cuda::kSuccess;

@@ -7,6 +7,7 @@
 
 #include "estimator/virtual_gpu/device/contents.h"
 #include "estimator/virtual_gpu/device/objects.h"
+#include "estimator/virtual_gpu/device/record_lines.h"
 
 namespace gpumem::virtual_gpu {
 
@@ -69,6 +70,7 @@ Segment *new_segment(Pool *pool, size_t bytes) {
     if (pool->device >= 0) discharge(pool->device, bytes);
     return nullptr;
   }
+  if (pool->device >= 0) record_taken(pool->device, bytes, range.start);
   block->size = bytes;
   segment->pool = pool;
   segment->start = range.start;
@@ -91,6 +93,7 @@ void trim_locked(Pool *pool, uint64_t keep) {
     *link = segment->next;
     pool->reserved -= segment->size;
     remove_range(segment->start, kind_of(pool));
+    if (pool->device >= 0) record_returned(pool->device, segment->size, segment->start);
     unmap_address_space(reinterpret_cast<void *>(segment->start), segment->size);
     if (pool->device >= 0) discharge(pool->device, segment->size);
     release_zeroed(segment->blocks);

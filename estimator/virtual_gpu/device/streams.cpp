@@ -76,9 +76,9 @@ void queue_lagging(Stream stream) {
   if (progress->queued - progress->completed > kMostQueued) complete_locked(id, progress->queued - kMostQueued);
 }
 
-uint64_t take_id() { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
-
 }  // namespace
+
+uint64_t take_id() { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
 
 void advance_clock(Stream stream, uint64_t nanoseconds) { advance(stream, nanoseconds); }
 

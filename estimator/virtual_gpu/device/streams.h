@@ -34,6 +34,7 @@ struct Graph {
   uint32_t nodes;
   GraphNode *known;       // those of which more is known than their number
   uint64_t id;
+  uint64_t cloned_from;   // id of that graph; 0: no clone
   uint64_t open_capture;  // id of the capture that fills it; 0: none
   uint32_t invalid;       // something not allowed was done meanwhile: the capture will end with an error
 };
@@ -66,6 +67,7 @@ struct Event {
 struct GraphExec {
   uint32_t kind;
   uint32_t nodes;
+  uint64_t id;
   GraphNode *memory_nodes;  // graphs.h, Note [Memory of graphs]
 };
 
@@ -108,6 +110,7 @@ int capture_status(Stream stream);
 void queue_work(Stream stream);
 Error launch_graph(GraphExec *graph, Stream stream);
 Graph *new_graph();
+uint64_t take_id();  // of streams, graphs, captures: one series
 // The handle of a captured node, which has no identity of its own: a number.
 inline void *graph_node(const Graph *graph, uint32_t number) { return reinterpret_cast<void *>((graph->id << 24) + number + 16); }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "estimator/virtual_gpu/device/arrays.h"
+#include "estimator/virtual_gpu/device/textures.h"
 #include "estimator/virtual_gpu/driver/driver.h"
 
 namespace {
@@ -127,11 +128,15 @@ GPUMEM_EXPORT int cuMemcpyAtoA_v2(void *to, size_t to_offset, void *from, size_t
   return copy_box(target, source, bytes, 1, 1, nullptr);
 }
 
-GPUMEM_EXPORT int cuTexObjectCreate(unsigned long long *texture, const void *resource, const void *how, const void *) {
-  return how == nullptr ? cuda::kInvalidValue : make_texture(texture, resource, 0);
+// --- Textures and surfaces (device/textures.h) ---
+
+GPUMEM_EXPORT int cuTexObjectCreate(unsigned long long *texture, const void *resource, const void *how, const void *view) {
+  return make_texture(texture, resource, how, kDriverTextureBytes, view);
 }
-GPUMEM_EXPORT int cuTexObjectDestroy(unsigned long long texture) { return delete_texture(texture, 0); }
-GPUMEM_EXPORT int cuSurfObjectCreate(unsigned long long *surface, const void *resource) { return make_texture(surface, resource, 1); }
-GPUMEM_EXPORT int cuSurfObjectDestroy(unsigned long long surface) { return delete_texture(surface, 1); }
-GPUMEM_EXPORT int cuTexObjectGetResourceDesc(void *resource, unsigned long long texture) { return texture_resource(resource, texture, 0); }
-GPUMEM_EXPORT int cuSurfObjectGetResourceDesc(void *resource, unsigned long long surface) { return texture_resource(resource, surface, 1); }
+GPUMEM_EXPORT int cuTexObjectDestroy(unsigned long long texture) { return delete_texture(texture); }
+GPUMEM_EXPORT int cuSurfObjectCreate(unsigned long long *surface, const void *resource) { return make_surface(surface, resource); }
+GPUMEM_EXPORT int cuSurfObjectDestroy(unsigned long long surface) { return delete_surface(surface); }
+GPUMEM_EXPORT int cuTexObjectGetResourceDesc(void *resource, unsigned long long texture) { return texture_resource(resource, kLongResourceBytes, texture); }
+GPUMEM_EXPORT int cuTexObjectGetTextureDesc(void *how, unsigned long long texture) { return texture_how(how, kDriverTextureBytes, texture); }
+GPUMEM_EXPORT int cuTexObjectGetResourceViewDesc(void *view, unsigned long long texture) { return texture_view(view, kLongViewBytes, texture); }
+GPUMEM_EXPORT int cuSurfObjectGetResourceDesc(void *resource, unsigned long long surface) { return surface_resource(resource, kLongResourceBytes, surface); }

@@ -157,3 +157,10 @@ GPUMEM_EXPORT int cuStreamGetGreenCtx(Stream stream, void **context) {
   *context = nullptr;  // of a stream that a green context did not make; which one made it is not kept
   return check_stream(stream);
 }
+// A stream of a green context is not told from others: all of the device's multiprocessors are its own.
+GPUMEM_EXPORT int cuStreamGetDevResource(Stream stream, Resource *resource, int type) {
+  const Error error = check_stream(stream);
+  const StreamObject *object = find_stream(stream);
+  return error != cuda::kSuccess ? static_cast<int>(error) : cuDeviceGetDevResource(object != nullptr ? object->device : thread_state.device, resource, type);
+}
+DRIVER_ALIAS(cuStreamGetDevResource_ptsz, cuStreamGetDevResource);

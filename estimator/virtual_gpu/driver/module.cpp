@@ -105,6 +105,15 @@ GPUMEM_EXPORT int cuLibraryGetModule(void **module, void *library) {
   return cuda::kSuccess;
 }
 GPUMEM_EXPORT int cuLibraryGetGlobal(uint64_t *pointer, size_t *bytes, void *library, const char *) { return get_global(pointer, bytes, library); }
+// Managed variables are device memory here as others are.
+GPUMEM_EXPORT int cuLibraryGetManaged(uint64_t *pointer, size_t *bytes, void *library, const char *) { return get_global(pointer, bytes, library); }
+GPUMEM_EXPORT int cuKernelGetLibrary(void **library, void *kernel) {
+  if (library == nullptr) return cuda::kInvalidValue;
+  const LoadedFunction *object = find<LoadedFunction>(kernel, kFunctionObject);
+  if (object == nullptr) return cuda::kInvalidHandle;
+  *library = object->module;
+  return cuda::kSuccess;
+}
 GPUMEM_EXPORT int cuKernelGetFunction(void **function, void *kernel) {
   if (function == nullptr) return cuda::kInvalidValue;
   *function = kernel;

@@ -144,6 +144,14 @@ extern "C" int cuCtxSynchronize();
 GPUMEM_EXPORT int cuCtxSynchronize_v2(void *context) {
   return context != nullptr && context_device(context) < 0 ? static_cast<int>(cuda::kInvalidContext) : cuCtxSynchronize();
 }
+// Everything queued in a context before or after: the default stream's work is no different here.
+GPUMEM_EXPORT int cuCtxRecordEvent(void *context, void *event) { return context_device(context) < 0 ? cuda::kInvalidContext : record_event(event, nullptr); }
+GPUMEM_EXPORT int cuCtxWaitEvent(void *context, void *event) { return context_device(context) < 0 ? cuda::kInvalidContext : wait_event(nullptr, event); }
+GPUMEM_EXPORT int cuCtxGetSharedMemConfig(int *config) {
+  const int four_byte_banks = 1;  // the only ones since compute capability 5.0
+  return give(check_current(), config, &four_byte_banks, sizeof(four_byte_banks));
+}
+GPUMEM_EXPORT int cuCtxSetSharedMemConfig(int config) { return config < 0 || config > 2 ? cuda::kInvalidValue : check_current(); }
 GPUMEM_EXPORT int cuCtxSetFlags(unsigned) { return check_current(); }
 GPUMEM_EXPORT int cuCtxResetPersistingL2Cache() { return check_current(); }
 GPUMEM_EXPORT int cuCtxGetExecAffinity(void *affinity, int type) {

@@ -3,10 +3,11 @@
 #include "estimator/virtual_gpu/libraries/library.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "estimator/virtual_gpu/device/record_lines.h"
 
 namespace gpumem::virtual_gpu::libraries {
 
@@ -43,29 +44,12 @@ void write_note(const char *before, const char *text, const char *after) {
   notes_lock.unlock();
   if (known) return;
 
-  char path[4096];
-  size_t n = 0;
-  append(path, sizeof path, &n, directory, false);
-  append(path, sizeof path, &n, "/libraries-", false);
-  char digits[16];
-  int first = sizeof digits - 1;
-  digits[first] = '\0';
-  for (unsigned pid = static_cast<unsigned>(getpid()); pid != 0; pid /= 10) digits[--first] = static_cast<char>('0' + pid % 10);
-  append(path, sizeof path, &n, digits + first, false);
-  append(path, sizeof path, &n, ".jsonl", false);
-  path[n] = '\0';
-
   char line[1024];
-  n = 0;
+  size_t n = 0;
   append(line, sizeof line - 8, &n, before, false);
   append(line, sizeof line - 8, &n, text, true);
   append(line, sizeof line, &n, after, false);
-
-  int fd = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0) return;  // the record's directory is the probe's affair; the program must not feel it
-  ssize_t written = write(fd, line, n);
-  (void)written;
-  ::close(fd);
+  write_record_line("libraries", line, n);
 }
 
 }  // namespace

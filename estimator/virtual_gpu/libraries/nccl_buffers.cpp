@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "estimator/virtual_gpu/device/facts.h"
+#include "estimator/virtual_gpu/device/record_lines.h"
 #include "estimator/virtual_gpu/libraries/nccl.h"
 
 namespace gpumem::virtual_gpu::libraries::nccl {
@@ -84,13 +85,17 @@ bool connect(Communicator *communicator, Connection kind, int peer) {
   if (connections == 0) return true;
   const uint64_t bytes = connections * connection_bytes();
   if (!charge(communicator->device, bytes)) return false;
+  record_taken(communicator->device, bytes, 0);
   communicator->charged_bytes += bytes;
   say_rule(channels);
   return true;
 }
 
 void release_buffers(Communicator *communicator) {
-  if (communicator->charged_bytes > 0) discharge(communicator->device, communicator->charged_bytes);
+  if (communicator->charged_bytes > 0) {
+    record_returned(communicator->device, communicator->charged_bytes, 0);
+    discharge(communicator->device, communicator->charged_bytes);
+  }
   communicator->charged_bytes = 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA runtime: arrays, textures, surfaces. Part of libgpumem_vgpu.so, preloaded into jobs.
+// CUDA runtime: arrays. Part of libgpumem_vgpu.so, preloaded into jobs.
 
 #include "estimator/virtual_gpu/device/arrays.h"
 #include "estimator/virtual_gpu/runtime/runtime.h"
@@ -96,17 +96,3 @@ GPUMEM_EXPORT int cudaMemcpyFromArrayAsync(void *to, const void *array, size_t x
 GPUMEM_EXPORT int cudaMemcpyArrayToArray(void *to, size_t to_x, size_t to_y, const void *from, size_t x, size_t y, size_t bytes, int) {
   return copy(to, to_x, to_y, nullptr, 0, from, x, y, nullptr, 0, bytes, 1, nullptr);
 }
-
-// --- Textures and surfaces: how they are read is of no interest to anyone ---
-
-GPUMEM_EXPORT int cudaCreateTextureObject(unsigned long long *texture, const void *resource, const void *how, const void *) {
-  return done(how == nullptr ? cuda::kInvalidValue : make_texture(texture, resource, 0));
-}
-GPUMEM_EXPORT int cudaCreateTextureObject_v2(unsigned long long *texture, const void *resource, const void *how, const void *) {
-  return done(how == nullptr ? cuda::kInvalidValue : make_texture(texture, resource, 0));
-}
-GPUMEM_EXPORT int cudaDestroyTextureObject(unsigned long long texture) { return done(delete_texture(texture, 0)); }
-GPUMEM_EXPORT int cudaGetTextureObjectResourceDesc(void *resource, unsigned long long texture) { return done(texture_resource(resource, texture, 0)); }
-GPUMEM_EXPORT int cudaCreateSurfaceObject(unsigned long long *surface, const void *resource) { return done(make_texture(surface, resource, 1)); }
-GPUMEM_EXPORT int cudaDestroySurfaceObject(unsigned long long surface) { return done(delete_texture(surface, 1)); }
-GPUMEM_EXPORT int cudaGetSurfaceObjectResourceDesc(void *resource, unsigned long long surface) { return done(texture_resource(resource, surface, 1)); }

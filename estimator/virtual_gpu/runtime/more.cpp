@@ -40,6 +40,11 @@ GPUMEM_EXPORT int cudaLibraryGetGlobal(void **pointer, size_t *bytes, void *libr
   return as_runtime(cuLibraryGetGlobal(reinterpret_cast<uint64_t *>(pointer), bytes, library, name));
 }
 
+// Managed variables are device memory here as others are.
+GPUMEM_EXPORT int cudaLibraryGetManaged(void **pointer, size_t *bytes, void *library, const char *name) {
+  return cudaLibraryGetGlobal(pointer, bytes, library, name);
+}
+
 GPUMEM_EXPORT int cudaStreamGetAttribute(Stream stream, int, void *value) {
   const char zeros[64] = {};  // cudaLaunchAttributeValue: nothing is set
   return give(check_stream(stream), value, zeros, sizeof(zeros));
@@ -50,6 +55,20 @@ GPUMEM_EXPORT int cudaMemRangeGetAttribute(void *data, size_t bytes, int attribu
 }
 GPUMEM_EXPORT int cudaMemRangeGetAttributes(void **data, size_t *bytes, int *attributes, size_t many, const void *pointer, size_t count) {
   return as_runtime(cuMemRangeGetAttributes(data, bytes, attributes, many, reinterpret_cast<uint64_t>(pointer), count));
+}
+
+// --- What a device cannot do, or not measured ---
+
+// Bits of what is supported of each operation: none, as on a device whose links carry no atomics (device/facts.cpp says so, too).
+GPUMEM_EXPORT int cudaDeviceGetHostAtomicCapabilities(unsigned *capabilities, const int *operations, unsigned count, int device) {
+  if (capabilities == nullptr || operations == nullptr || count == 0) return done(cuda::kInvalidValue);
+  const Error error = device < 0 || device >= visible_device_count() ? cuda::kInvalidDevice : check_ready();
+  if (error == cuda::kSuccess) memset(capabilities, 0, count * sizeof(*capabilities));
+  return done(error);
+}
+GPUMEM_EXPORT int cudaDeviceGetP2PAtomicCapabilities(unsigned *capabilities, const int *operations, unsigned count, int from, int to) {
+  if (to < 0 || to >= visible_device_count() || to == from) return done(cuda::kInvalidDevice);
+  return cudaDeviceGetHostAtomicCapabilities(capabilities, operations, count, from);
 }
 
 // --- Batches ---
@@ -73,6 +92,12 @@ int cudaMemcpyBatchAsync_cuda12(void **to, void **from, size_t *bytes, size_t co
 VERSIONED(cudaMemcpyBatchAsync, CUDA13)
 int cudaMemcpyBatchAsync_cuda13(void *const *to, const void *const *from, const size_t *bytes, size_t count, void *, size_t *, size_t, Stream stream) {
   return copy_batch(to, from, bytes, count, stream, nullptr);
+}
+GPUMEM_EXPORT int cudaMemcpyWithAttributesAsync(void *to, const void *from, size_t bytes, void *, Stream stream) {
+  return cudaMemcpyAsync(to, from, bytes, cuda::kDefaultKind, stream);
+}
+GPUMEM_EXPORT int cudaMemcpyWithAttributesAsync_ptsz(void *to, const void *from, size_t bytes, void *, Stream stream) {
+  return cudaMemcpyAsync(to, from, bytes, cuda::kDefaultKind, stream);
 }
 // Hints change nothing here (Note [Managed memory] in device/memory.h).
 static int hint(void *const *pointers, const size_t *bytes, size_t count, Stream stream) {
