@@ -315,6 +315,19 @@ class Shim(unittest.TestCase):
     def test_gradient_accumulation_reaches_two_optimizer_steps(self):
         self.assertEqual(self.epochs("print(len(epoch(DataLoader(batches([7] * 500)), optimizer, every=8)))"), ["16"])
 
+    def test_validation_with_functions_of_the_programs_own_is_shortened(self):
+        program = """
+            def validate():
+                given = 0
+                for batch in DataLoader(batches([7] * 500)):
+                    torch._C._autograd.nodes += 1  # DataParallel: a node without a graph
+                    given += 1
+                return given
+            torch._C._autograd.enabled = False
+            print(validate())
+        """
+        self.assertEqual(self.epochs(program), ["6"])
+
     def test_shortening_can_be_switched_off(self):
         self.assertEqual(self.epochs("print(len(epoch(DataLoader(batches([7] * 50)))))", GPUMEM_SHIM_EPOCH_BATCHES="0"), ["50"])
 

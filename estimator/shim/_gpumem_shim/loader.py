@@ -224,8 +224,9 @@ class _Epoch:
         self.batches = collections.deque(self.batches[index] for index in order)
 
     def _may_end(self):
-        # No autograd graph was built since the epoch began: this is validation.
-        if self.nodes is None or _graph_nodes() == self.nodes:
+        # No autograd graph is built, or was since the epoch began: this is validation. Functions of the program's own and DataParallel
+        # count as nodes of one even where none is built.
+        if self.nodes is None or _graph_nodes() == self.nodes or not _torch.is_grad_enabled():
             return True
         return self.steps >= 2 or self.given >= MOST_BATCHES
 

@@ -35,6 +35,7 @@ nn = types.SimpleNamespace(Parameter=Parameter)
 
 class _Autograd:
     nodes = 0
+    enabled = True
 
     @staticmethod
     def _get_sequence_nr():
@@ -50,6 +51,10 @@ def _stats(device):
 
 def _reset(device=None):
     figures.update(allocated=0, reserved=0)
+
+
+def is_grad_enabled():
+    return _Autograd.enabled
 
 
 _C = types.SimpleNamespace(_autograd=_Autograd, _cuda_memoryStats=_stats, _cuda_resetPeakMemoryStats=_reset,
