@@ -201,7 +201,7 @@ struct Notes {
 
 Notes collect_notes(const Observation& seen, bool stopped_early, std::uint64_t steps) {
   Notes notes;
-  if (stopped_early && !seen.on_cpu) {
+  if (stopped_early && !seen.on_cpu && steps > 0) {  // without steps the shim says after what
     notes.add("ended early after " + std::to_string(steps) + " optimizer steps, when the peak had been stable", true);
   }
   for (const auto& process : seen.record.processes) {

@@ -13,6 +13,7 @@ STEPS = 4
 MOST_TENSORS = 100000
 
 _torch = None
+root_called = lambda: None  # noqa: E731  told of the program's own calls of modules, while they are followed
 _hooks = []
 _numbers = {}           # id(module) -> (weak reference, number)
 _roots = []             # weak references to the modules that the program itself calls
@@ -55,6 +56,8 @@ def _enter(module, _inputs):
         stack = getattr(_stacks, "modules", None)
         if stack is None:
             stack = _stacks.modules = []
+        if not stack:
+            root_called()
         known = _numbers.get(id(module))
         if known is None or known[0]() is not module:
             known = _name(module, root=not stack)

@@ -31,6 +31,10 @@ def may_begin(last_rise):
     return _may_begin
 
 
+def has_optimizer():
+    return any(issubclass(type(thing), _torch.optim.Optimizer) for thing in gc.get_objects())
+
+
 def write_notes():
     """What the program has not begun although it was given time: for one that is ended early."""
     if not _may_begin:

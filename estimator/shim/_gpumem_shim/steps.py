@@ -13,11 +13,17 @@ ALL_STEPS = 64
 # A program that never ends the epoch that was shortened for it, or that may begin more than it does (phases.py), is ended after this
 # many times the stable steps.
 PATIENCE = 8
+# A program without an optimizer (inference, steps of its own making) is ended after this many times the stable steps, in calls of its
+# models. Peaks are read at every eighth of them.
+CALLS_PATIENCE, LOOK_EVERY = 32, 8
 
 _torch = None
 _steps = 0            # iterations: an optimizer that steps twice begins a new one, so GANs count once
 _stepped = set()      # optimizers that have stepped in this iteration
 _last_rise = 0
+_calls = 0            # of models, by the program itself, while no optimizer has stepped
+_last_rise_call = 0
+_will_step = False    # it has an optimizer
 _peaks = {}           # device -> [allocated, reserved] seen at most, also before a reset by the program
 _at_rise = {}         # device -> the same, when they last counted as risen
 
@@ -29,6 +35,7 @@ def start(torch):
     _hook_steps()
     _keep_peaks("_cuda_resetPeakMemoryStats")
     _keep_peaks("_accelerator_resetPeakStats")
+    attribution.root_called = _called
     ending.follow(lambda: (_steps, _look()))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget)
@@ -121,6 +128,27 @@ def _step(optimizer):
         ending.end(_steps, devices)
 
 
+def _called():
+    """The program calls a model."""
+    global _calls, _last_rise_call, _will_step
+    if _steps or _will_step or ranks.together():
+        return
+    _calls += 1
+    if _calls % LOOK_EVERY:
+        return
+    devices = _look()
+    if _count_rises():
+        _last_rise_call = _calls
+    stable = record.setting("GPUMEM_SHIM_STABLE_STEPS", 8)
+    if _calls - _last_rise_call < CALLS_PATIENCE * stable or not _may_stop(stable):
+        return
+    # What has made an optimizer will step: it accumulates gradients, or plays first.
+    _will_step = phases.has_optimizer()
+    if not _will_step:
+        record.note("calls", "no optimizer has stepped: ended after %d calls of the program's models, when the peak had been stable" % _calls, count=_calls)
+        ending.end(0, devices)
+
+
 def _count_rises():
     risen = False
     for device, best in _peaks.items():
@@ -131,9 +159,13 @@ def _count_rises():
     return risen
 
 
+def _may_stop(stable):
+    return record.setting("GPUMEM_SHIM_STOP", 1) and stable > 0 and any(best[1] for best in _peaks.values())
+
+
 def _may_end():
     stable = record.setting("GPUMEM_SHIM_STABLE_STEPS", 8)
-    if not record.setting("GPUMEM_SHIM_STOP", 1) or stable <= 0 or not _peaks or not any(best[1] for best in _peaks.values()):
+    if not _may_stop(stable):
         return False
     quiet = _steps - _last_rise
     if quiet >= PATIENCE * stable:
@@ -143,8 +175,9 @@ def _may_end():
 
 def _forget():
     """A forked child begins its own account."""
-    global _steps, _last_rise
-    _steps = _last_rise = 0
+    global _steps, _last_rise, _calls, _last_rise_call, _will_step
+    _steps = _last_rise = _calls = _last_rise_call = 0
+    _will_step = False
     _stepped.clear()
     _peaks.clear()
     _at_rise.clear()
