@@ -145,6 +145,18 @@ uint64_t room_now(const Layout *layout, int device, const JobRow *job) {
   return bytes;
 }
 
+// Would these bytes make a new peak while other processes are in the accounts? Some of them may be dead: no peak counts them.
+bool peak_may_count_the_dead(const Book *book, int device, uint64_t bytes) {
+  const Layout *layout = book->layout;
+  const DeviceRow &total = layout->devices[device];
+  const JobDevice &job = layout->jobs[layout->processes[book->row].job].devices[device];
+  if (total.used_bytes + bytes <= total.peak_bytes && job.used_bytes + bytes <= job.peak_bytes) return false;
+  // Rows are taken from the first on, one an attachment: none beyond their number was ever used.
+  for (int r = 0; r < kMaxProcesses && static_cast<uint64_t>(r) < layout->next_order; ++r)
+    if (r != book->row && layout->processes[r].state == kRowAttached) return true;
+  return false;
+}
+
 bool bad_device(const Book *book, int device) { return device < 0 || device >= device_count(*book); }
 
 }  // namespace
@@ -264,6 +276,7 @@ Status charge(Book *book, int device, uint64_t bytes, Charge kind) {
       return Status::out_of_memory;
     }
   }
+  if (peak_may_count_the_dead(book, device, bytes)) reclaim_locked(book);
   DeviceRow &total = layout->devices[device];
   if (kind == Charge::context) {
     mine.context_bytes += bytes;

@@ -119,7 +119,7 @@ void detach(Book *book);
 void after_fork(Book *book);
 
 // Charges bytes to the calling process on a device, or says out_of_memory and counts the refusal. A request that
-// finds no room first takes back what dead processes held. Charge::allocation counts as a cudaMalloc-like call.
+// finds no room, or would make a new peak, first takes back what dead processes held. Charge::allocation counts as a cudaMalloc-like call.
 Status charge(Book *book, int device, uint64_t bytes, Charge kind);
 void discharge(Book *book, int device, uint64_t bytes, Charge kind);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own declarations of CUDA's public types, as far as the virtual GPU and the meter touch them.
-// Facts only (names, numbers, layouts); tests/unit/virtual_gpu_test.cpp checks each layout against layouts.def, which
+// Facts only (names, numbers, layouts); tests/unit/layouts_test.cpp checks each layout against layouts.def, which
 // regenerate.py derives from the headers of CUDA 11.8, 12 and 13. Field names are NVIDIA's, so that the check can name them.
 // Where generations differ, the struct's name ends with the first generation that has the layout.
 #pragma once

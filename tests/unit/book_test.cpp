@@ -137,6 +137,27 @@ TEST_F(BookTest, TakesBackWhatAKilledProcessHeldWhenSomeoneNeedsIt) {
   EXPECT_EQ(in_child([](book::Book &b) { return book::charge(&b, 0, 100 * kMiB, Charge::allocation) != Status::ok; }), 0);
 }
 
+// A program starts an evaluation, which ends, and goes on itself: the two were never there together.
+TEST_F(BookTest, APeakDoesNotCountTheDead) {
+  make();
+  EXPECT_EQ(in_child([&](book::Book &parent) {
+    if (book::charge(&parent, 0, 30 * kMiB, Charge::allocation) != Status::ok) return 1;
+    const pid_t child = fork();
+    if (child == 0) {
+      book::after_fork(&parent);
+      if (book::attach(&parent, "job") != Status::ok) _exit(2);
+      _exit(book::charge(&parent, 0, 20 * kMiB, Charge::allocation) != Status::ok);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    if (status != 0) return 2;
+    return book::charge(&parent, 0, 25 * kMiB, Charge::allocation) == Status::ok ? 0 : 3;
+  }), 0);
+  Reader reader(path_);
+  EXPECT_EQ(reader.device().peak_bytes, 55 * kMiB);
+  EXPECT_EQ(reader.job("job").devices[0].peak_bytes, 55 * kMiB);
+}
+
 TEST_F(BookTest, StaysConsistentWhenHoldersOfTheLockAreKilled) {
   make(book::Accounting::shared_book, 1000 * kMiB);
   for (int round = 0; round < 40; ++round) {

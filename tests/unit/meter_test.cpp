@@ -118,6 +118,23 @@ TEST_F(MeterTest, APeakSurvivesSigkillAndTheMemoryComesBack) {
   EXPECT_EQ(use().used_bytes, 0u);
 }
 
+TEST_F(MeterTest, APeakSurvivesEveryWayToEndAtOnce) {
+  for (const std::string how : {"_exit", "exit_group", "quick_exit", "abort", "exec"}) {
+    make_book(0);
+    EXPECT_EQ(run({"alloc:30", "create:40", "end:" + how}), "alloc:30 0\ncreate:40 0\n") << how;
+    EXPECT_EQ(use().peak_bytes, kContext + 70 * kMiB) << how;
+    EXPECT_EQ(use().used_bytes, 0u) << how;
+    ASSERT_EQ(::unlink(book_path_.c_str()), 0);
+  }
+}
+
+// A child that a program forks does not take the parent's account with it when it ends so.
+TEST_F(MeterTest, AChildThatEndsAtOnceLeavesItsPeakBesideItsParents) {
+  make_book(0);
+  EXPECT_EQ(run({"alloc:30", "fork:alloc:50", "alloc:10"}), "alloc:30 0\nalloc:50 0\nalloc:10 0\n");
+  EXPECT_EQ(use().peak_bytes, 2 * kContext + 80 * kMiB);
+}
+
 // Every allocating function, by every way that a program has to it, on a virtual GPU: programs/meter_calls.cpp.
 TEST_F(MeterTest, CountsEveryFunctionOnceHoweverItIsReached) {
   make_book(kContext + 1000 * kMiB);

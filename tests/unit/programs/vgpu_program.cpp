@@ -22,6 +22,7 @@ constexpr Part kParts[] = {
 
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "hold") == 0) return hold(strtoul(argv[2], nullptr, 10)), 0;
+  if (argc == 3 && strcmp(argv[1], "end") == 0) return end(argv[2]), 0;
   if (argc == 4 && strcmp(argv[1], "by_handle") == 0) return by_handle(argv[2], argv[3]), 0;
   for (const Part &part : kParts)
     if (argc == 2 && strcmp(argv[1], part.name) == 0) return part.run(), 0;

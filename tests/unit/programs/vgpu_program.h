@@ -150,4 +150,5 @@ void family();
 void forks_with_locks_held();
 void threads();
 void hold(size_t mib);
+void end(const char *how);
 void die();

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -278,6 +279,17 @@ void hold(size_t mib) {
   fflush(stdout);
   char byte;
   if (read(0, &byte, 1) < 0) exit(1);
+}
+
+// With what it holds, past every handler of the program's end.
+void end(const char *how) {
+  void *p;
+  CHECK(cudaMalloc(&p, 50 * kMiB) == 0);
+  if (strcmp(how, "_exit") == 0) _exit(0);
+  if (strcmp(how, "exit_group") == 0) syscall(SYS_exit_group, 0);
+  if (strcmp(how, "quick_exit") == 0) quick_exit(0);
+  if (strcmp(how, "exec") == 0) execl("/bin/true", "true", static_cast<char *>(nullptr));
+  abort();
 }
 
 void die() {
