@@ -43,9 +43,7 @@ Error import_external_memory(int type, int descriptor, uint64_t size, void **mem
   SharedLabel label;
   if (!read_label(descriptor, &label)) return cuda::kInvalidHandle;
   if (size > label.size) return cuda::kInvalidValue;
-  int device = -1;
-  for (int d = 0; d < state.visible_count; ++d)
-    if (book_device(d) == label.device) device = d;
+  const int device = visible_device(label.device);
   if (device < 0) return cuda::kInvalidDevice;
   Memory *made = make<Memory>(kExternalMemoryObject);
   const int own = made == nullptr ? -1 : take_descriptor(descriptor);

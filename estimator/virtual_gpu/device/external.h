@@ -16,6 +16,29 @@ namespace gpumem::virtual_gpu {
 // cudaExternalMemoryHandleType, cudaExternalSemaphoreHandleType: the same numbers in the driver.
 constexpr int kOpaqueDescriptor = 1, kLastMemoryType = 8, kTimelineDescriptor = 9, kLastSemaphoreType = 10;
 
+// The same in both interfaces: cudaExternalMemoryHandleDesc, cudaExternalMemoryBufferDesc, cudaExternalSemaphoreHandleDesc.
+struct ExternalMemoryHandle {
+  int type;
+  union {
+    int descriptor;
+    void *words[2];
+  } handle;
+  unsigned long long size;
+  unsigned flags;
+};
+struct ExternalBuffer {
+  unsigned long long offset, size;
+  unsigned flags;
+};
+struct ExternalSemaphoreHandle {
+  int type;
+  union {
+    int descriptor;
+    void *words[2];
+  } handle;
+  unsigned flags;
+};
+
 Error import_external_memory(int type, int descriptor, uint64_t size, void **memory);
 Error map_external_buffer(const void *memory, uint64_t offset, uint64_t size, void **pointer);
 Error map_external_mipmaps(const void *memory, uint64_t offset, const Channels &channels, const cuda::Extent &extent, unsigned levels,

@@ -78,11 +78,9 @@ Error import_memory(const cuda::IpcHandle &handle, void **pointer) {
   SharedPlace place;
   SharedLabel label;
   if (pointer == nullptr || !read(handle, kMemoryPlace, &place)) return cuda::kInvalidValue;
-  int device = -1;
   const int descriptor = open_shared(kMemoryPlace, place, &label);
   if (descriptor < 0) return cuda::kInvalidValue;
-  for (int d = 0; d < state.visible_count; ++d)
-    if (book_device(d) == label.device) device = d;
+  const int device = visible_device(label.device);
   if (device < 0) {
     close(descriptor);
     return cuda::kInvalidDevice;

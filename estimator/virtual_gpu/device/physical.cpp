@@ -125,9 +125,7 @@ Error export_physical(Physical *physical, int *descriptor) {
 Error import_physical(int descriptor, Physical **handle) {
   SharedLabel label;
   if (!read_label(descriptor, &label)) return cuda::kInvalidValue;
-  int device = -1;
-  for (int d = 0; d < state.visible_count; ++d)
-    if (book_device(d) == label.device) device = d;
+  const int device = visible_device(label.device);
   if (label.device >= 0 && device < 0) return cuda::kInvalidDevice;
   Physical *physical = make<Physical>(kPhysicalObject);
   const int own = physical == nullptr ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, 800);

@@ -25,9 +25,7 @@ Error import_pool(int type, int descriptor, void **pool) {
   if (type != kFileDescriptorHandle) return type == 0 ? cuda::kInvalidValue : cuda::kNotSupported;
   SharedLabel label;
   if (!read_label(descriptor, &label)) return cuda::kInvalidValue;
-  int device = -1;
-  for (int d = 0; d < state.visible_count; ++d)
-    if (book_device(d) == label.device) device = d;
+  const int device = visible_device(label.device);
   if (label.device >= 0 && device < 0) return cuda::kInvalidDevice;
   Pool *made = create_pool(device);
   if (made == nullptr) return cuda::kOperatingSystem;

@@ -66,6 +66,12 @@ Error check_current();
 inline bool contents_followed() { return __atomic_load_n(&state.contents_followed, __ATOMIC_RELAXED) != 0; }
 
 inline int book_device(int device) { return state.visible[device]; }
+// The program's ordinal of a device of the book; -1: it does not see it.
+inline int visible_device(int of_book) {
+  for (int d = 0; d < state.visible_count; ++d)
+    if (state.visible[d] == of_book) return d;
+  return -1;
+}
 
 // Nanoseconds of the host's monotonic clock, on which the devices' simulated clock runs.
 uint64_t now_ns();

@@ -8,39 +8,18 @@
 
 namespace {
 
-struct MemoryHandle {  // CUDA_EXTERNAL_MEMORY_HANDLE_DESC
-  int type;
-  union {
-    int descriptor;
-    void *words[2];
-  } handle;
-  unsigned long long size;
-  unsigned flags;
-};
-struct Buffer {  // CUDA_EXTERNAL_MEMORY_BUFFER_DESC
-  unsigned long long offset, size;
-  unsigned flags;
-};
 struct Mipmaps {  // CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC
   unsigned long long offset;
   size_t width, height, depth;
   unsigned format, channels, flags, levels;
 };
-struct SemaphoreHandle {  // CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC
-  int type;
-  union {
-    int descriptor;
-    void *words[2];
-  } handle;
-  unsigned flags;
-};
 
 }  // namespace
 
-GPUMEM_EXPORT int cuImportExternalMemory(void **memory, const MemoryHandle *wanted) {
+GPUMEM_EXPORT int cuImportExternalMemory(void **memory, const ExternalMemoryHandle *wanted) {
   return wanted == nullptr ? cuda::kInvalidValue : import_external_memory(wanted->type, wanted->handle.descriptor, wanted->size, memory);
 }
-GPUMEM_EXPORT int cuExternalMemoryGetMappedBuffer(uint64_t *pointer, void *memory, const Buffer *wanted) {
+GPUMEM_EXPORT int cuExternalMemoryGetMappedBuffer(uint64_t *pointer, void *memory, const ExternalBuffer *wanted) {
   if (pointer == nullptr || wanted == nullptr || wanted->flags != 0) return cuda::kInvalidValue;
   void *made = nullptr;
   const Error error = map_external_buffer(memory, wanted->offset, wanted->size, &made);
@@ -54,7 +33,7 @@ GPUMEM_EXPORT int cuExternalMemoryGetMappedMipmappedArray(void **mipmapped, void
 }
 GPUMEM_EXPORT int cuDestroyExternalMemory(void *memory) { return destroy_external_memory(memory); }
 
-GPUMEM_EXPORT int cuImportExternalSemaphore(void **semaphore, const SemaphoreHandle *wanted) {
+GPUMEM_EXPORT int cuImportExternalSemaphore(void **semaphore, const ExternalSemaphoreHandle *wanted) {
   return wanted == nullptr ? cuda::kInvalidValue : import_external_semaphore(wanted->type, wanted->handle.descriptor, semaphore);
 }
 GPUMEM_EXPORT int cuSignalExternalSemaphoresAsync(void *const *semaphores, const void *parameters, unsigned count, Stream stream) {

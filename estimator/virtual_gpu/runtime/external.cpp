@@ -7,40 +7,19 @@
 
 namespace {
 
-struct MemoryHandle {  // cudaExternalMemoryHandleDesc
-  int type;
-  union {
-    int descriptor;
-    void *words[2];
-  } handle;
-  unsigned long long size;
-  unsigned flags;
-};
-struct Buffer {  // cudaExternalMemoryBufferDesc
-  unsigned long long offset, size;
-  unsigned flags;
-};
 struct Mipmaps {  // cudaExternalMemoryMipmappedArrayDesc
   unsigned long long offset;
   Channels channels;
   cuda::Extent extent;
   unsigned flags, levels;
 };
-struct SemaphoreHandle {  // cudaExternalSemaphoreHandleDesc
-  int type;
-  union {
-    int descriptor;
-    void *words[2];
-  } handle;
-  unsigned flags;
-};
 
 }  // namespace
 
-GPUMEM_EXPORT int cudaImportExternalMemory(void **memory, const MemoryHandle *wanted) {
+GPUMEM_EXPORT int cudaImportExternalMemory(void **memory, const ExternalMemoryHandle *wanted) {
   return done(wanted == nullptr ? cuda::kInvalidValue : import_external_memory(wanted->type, wanted->handle.descriptor, wanted->size, memory));
 }
-GPUMEM_EXPORT int cudaExternalMemoryGetMappedBuffer(void **pointer, void *memory, const Buffer *wanted) {
+GPUMEM_EXPORT int cudaExternalMemoryGetMappedBuffer(void **pointer, void *memory, const ExternalBuffer *wanted) {
   if (wanted == nullptr || wanted->flags != 0) return done(cuda::kInvalidValue);
   return done(map_external_buffer(memory, wanted->offset, wanted->size, pointer));
 }
@@ -50,7 +29,7 @@ GPUMEM_EXPORT int cudaExternalMemoryGetMappedMipmappedArray(void **mipmapped, vo
 }
 GPUMEM_EXPORT int cudaDestroyExternalMemory(void *memory) { return done(destroy_external_memory(memory)); }
 
-GPUMEM_EXPORT int cudaImportExternalSemaphore(void **semaphore, const SemaphoreHandle *wanted) {
+GPUMEM_EXPORT int cudaImportExternalSemaphore(void **semaphore, const ExternalSemaphoreHandle *wanted) {
   return done(wanted == nullptr ? cuda::kInvalidValue : import_external_semaphore(wanted->type, wanted->handle.descriptor, semaphore));
 }
 GPUMEM_EXPORT int cudaDestroyExternalSemaphore(void *semaphore) { return done(destroy_external_semaphore(semaphore)); }

@@ -29,37 +29,25 @@ GPUMEM_EXPORT int cudaStreamSynchronize(Stream stream) {
 }
 GPUMEM_EXPORT int cudaStreamWaitEvent(Stream stream, void *event, unsigned) { return done(wait_event(stream, event)); }
 
-GPUMEM_EXPORT int cudaStreamGetPriority(Stream stream, int *priority) {
-  if (priority == nullptr) return done(cuda::kInvalidValue);
+// `of`: what a stream's object says; nullptr for the default streams.
+template <class T, class Of>
+static int ask(Stream stream, T *answer, const Of &of) {
+  if (answer == nullptr) return done(cuda::kInvalidValue);
   const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return done(error);
-  const StreamObject *object = find_stream(stream);
-  *priority = object != nullptr ? object->priority : 0;
-  return cuda::kSuccess;
+  if (error == cuda::kSuccess) *answer = static_cast<T>(of(find_stream(stream)));
+  return done(error);
+}
+GPUMEM_EXPORT int cudaStreamGetPriority(Stream stream, int *priority) {
+  return ask(stream, priority, [](const StreamObject *object) { return object != nullptr ? object->priority : 0; });
 }
 GPUMEM_EXPORT int cudaStreamGetFlags(Stream stream, unsigned *flags) {
-  if (flags == nullptr) return done(cuda::kInvalidValue);
-  const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return done(error);
-  const StreamObject *object = find_stream(stream);
-  *flags = object != nullptr ? object->flags : 0;
-  return cuda::kSuccess;
+  return ask(stream, flags, [](const StreamObject *object) { return object != nullptr ? object->flags : 0; });
 }
 GPUMEM_EXPORT int cudaStreamGetId(Stream stream, unsigned long long *id) {
-  if (id == nullptr) return done(cuda::kInvalidValue);
-  const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return done(error);
-  const StreamObject *object = find_stream(stream);
-  *id = object != nullptr ? object->id + 2 : reinterpret_cast<uintptr_t>(stream);
-  return cuda::kSuccess;
+  return ask(stream, id, [=](const StreamObject *object) { return object != nullptr ? object->id + 2 : reinterpret_cast<uintptr_t>(stream); });
 }
 GPUMEM_EXPORT int cudaStreamGetDevice(Stream stream, int *device) {
-  if (device == nullptr) return done(cuda::kInvalidValue);
-  const Error error = check_stream(stream);
-  if (error != cuda::kSuccess) return done(error);
-  const StreamObject *object = find_stream(stream);
-  *device = object != nullptr ? object->device : thread_state.device;
-  return cuda::kSuccess;
+  return ask(stream, device, [](const StreamObject *object) { return object != nullptr ? object->device : thread_state.device; });
 }
 GPUMEM_EXPORT int cudaStreamAttachMemAsync(Stream stream, void *pointer, size_t, unsigned) {
   const Error error = check_stream(stream);

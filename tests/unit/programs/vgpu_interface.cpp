@@ -3,19 +3,16 @@
 // mipmapped arrays, fills of rows, green contexts, names for per-thread default streams. Linked like an nvcc program.
 // Exit status 0: all was as in CUDA; else the failing line is on standard error.
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "estimator/cuda_interface/types.h"
+#include "tests/unit/programs/parts.h"
 
 using gpumem::cuda::MemoryNodeParameters;
 
 extern "C" {
 int cudaMalloc(void **, size_t);
 int cudaFree(void *);
-int cudaMemGetInfo(size_t *, size_t *);
 int cudaMemcpy(void *, const void *, size_t, int);
 int cudaDeviceSynchronize();
 int cudaStreamSynchronize(void *);
@@ -79,23 +76,7 @@ int cuCtxPopCurrent_v2(void **);
 int cuStreamDestroy(void *);
 }
 
-#define CHECK(what)                                               \
-  do {                                                            \
-    if (!(what)) {                                                \
-      fprintf(stderr, "line %d: %s\n", __LINE__, #what);          \
-      exit(1);                                                    \
-    }                                                             \
-  } while (0)
-
 namespace {
-
-constexpr size_t kMiB = size_t{1} << 20;
-
-size_t used() {
-  size_t free_bytes = 0, total = 0;
-  CHECK(cudaMemGetInfo(&free_bytes, &total) == 0);
-  return total - free_bytes;
-}
 
 void *add_allocation(void *graph, size_t bytes, void **node) {
   MemoryNodeParameters parameters{};
@@ -257,20 +238,9 @@ void per_thread() {
   CHECK(used() == before);
 }
 
-const struct {
-  const char *name;
-  void (*function)();
-} kParts[] = {{"graph_memory", graph_memory}, {"graph_nodes", graph_nodes}, {"mipmaps", mipmaps},
+constexpr Part kParts[] = {{"graph_memory", graph_memory}, {"graph_nodes", graph_nodes}, {"mipmaps", mipmaps},
               {"fills", fills},               {"green", green},             {"per_thread", per_thread}};
 
 }  // namespace
 
-int main(int count, char **words) {
-  for (const auto &part : kParts)
-    if (count > 1 && strcmp(words[1], part.name) == 0) {
-      part.function();
-      return 0;
-    }
-  fprintf(stderr, "no part of that name\n");
-  return 2;
-}
+int main(int count, char **words) { return run_part(kParts, count, words); }

@@ -6,10 +6,6 @@
 
 namespace {
 
-struct Part {
-  const char *name;
-  void (*run)();
-};
 constexpr Part kParts[] = {
     {"no_device", no_device}, {"out_of_memory", out_of_memory}, {"small", small}, {"contents", contents}, {"stale", stale},
     {"pointers", pointers}, {"virtual_memory", virtual_memory}, {"shared_memory", shared_memory}, {"pools", pools}, {"streams", streams}, {"graphs", graphs},
@@ -24,8 +20,5 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "hold") == 0) return hold(strtoul(argv[2], nullptr, 10)), 0;
   if (argc == 3 && strcmp(argv[1], "end") == 0) return end(argv[2]), 0;
   if (argc == 4 && strcmp(argv[1], "by_handle") == 0) return by_handle(argv[2], argv[3]), 0;
-  for (const Part &part : kParts)
-    if (argc == 2 && strcmp(argv[1], part.name) == 0) return part.run(), 0;
-  fprintf(stderr, "vgpu_program: no such part\n");
-  return 2;
+  return run_part(kParts, argc, argv);
 }

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "estimator/cuda_interface/types.h"
+#include "tests/unit/programs/parts.h"
 
 using gpumem::cuda::Dim3;
 using gpumem::cuda::PhysicalProperties;
@@ -25,13 +23,11 @@ int cudaHostAlloc(void **, size_t, unsigned);
 int cudaFreeHost(void *);
 int cudaHostRegister(void *, size_t, unsigned);
 int cudaHostUnregister(void *);
-int cudaMemGetInfo(size_t *, size_t *);
 int cudaMemcpy(void *, const void *, size_t, int);
 int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
 int cudaMemcpy2D(void *, size_t, const void *, size_t, size_t, size_t, int);
 int cudaMemset(void *, int, size_t);
 int cudaGetLastError();
-int cudaPeekAtLastError();
 const char *cudaGetErrorString(int);
 const char *cudaGetErrorName(int);
 int cudaPointerGetAttributes(gpumem::cuda::PointerAttributes *, const void *);
@@ -98,15 +94,6 @@ int cuModuleGetFunction(void **, void *, const char *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 }
 
-#define CHECK(condition)                                                                                  \
-  do {                                                                                                    \
-    if (!(condition)) {                                                                                   \
-      fprintf(stderr, "%s:%d: %s is false (last error %d)\n", __FILE__, __LINE__, #condition, cudaPeekAtLastError()); \
-      exit(1);                                                                                            \
-    }                                                                                                     \
-  } while (0)
-
-inline constexpr size_t kMiB = 1 << 20;
 inline constexpr int kOutOfMemory = 2, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;
 
 inline size_t free_bytes() {

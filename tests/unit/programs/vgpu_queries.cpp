@@ -4,12 +4,10 @@
 // Exit status 0: all was as in CUDA; else the failing line is on standard error.
 
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "estimator/cuda_interface/types.h"
+#include "tests/unit/programs/parts.h"
 
 using gpumem::cuda::Copy3D;
 
@@ -142,14 +140,6 @@ int cuMemGetDefaultMemPool(void **, gpumem::cuda::MemoryLocation *, int);
 int cuMemGetMemPool(void **, gpumem::cuda::MemoryLocation *, int);
 int cuMemSetMemPool(gpumem::cuda::MemoryLocation *, int, void *);
 }
-
-#define CHECK(what)                                               \
-  do {                                                            \
-    if (!(what)) {                                                \
-      fprintf(stderr, "line %d: %s\n", __LINE__, #what);          \
-      exit(1);                                                    \
-    }                                                             \
-  } while (0)
 
 namespace {
 
@@ -324,19 +314,8 @@ void batches() {
   CHECK(cudaStreamSynchronize(nullptr) == 0 && cudaFree(memory) == 0);
 }
 
-const struct {
-  const char *name;
-  void (*function)();
-} kParts[] = {{"textures", textures}, {"node_parameters", node_parameters}, {"node_names", node_names}, {"execution", execution}, {"batches", batches}};
+constexpr Part kParts[] = {{"textures", textures}, {"node_parameters", node_parameters}, {"node_names", node_names}, {"execution", execution}, {"batches", batches}};
 
 }  // namespace
 
-int main(int count, char **words) {
-  for (const auto &part : kParts)
-    if (count > 1 && strcmp(words[1], part.name) == 0) {
-      part.function();
-      return 0;
-    }
-  fprintf(stderr, "no part of that name\n");
-  return 2;
-}
+int main(int count, char **words) { return run_part(kParts, count, words); }

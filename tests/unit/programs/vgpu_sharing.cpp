@@ -4,14 +4,12 @@
 // Exit status 0: all was as in CUDA; else the failing line is on standard error.
 
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "estimator/cuda_interface/types.h"
+#include "tests/unit/programs/parts.h"
 
 using gpumem::cuda::Extent;
 using gpumem::cuda::MemoryLocation;
@@ -61,7 +59,6 @@ int cudaMalloc(void **, size_t);
 int cudaFree(void *);
 int cudaFreeAsync(void *, void *);
 int cudaMallocFromPoolAsync(void **, size_t, void *, void *);
-int cudaMemGetInfo(size_t *, size_t *);
 int cudaMemcpy(void *, const void *, size_t, int);
 int cudaDeviceSynchronize();
 int cudaDeviceSetMemPool(int, void *);
@@ -125,24 +122,9 @@ int cuMulticastUnbind(uint64_t, int, size_t, size_t);
 int cuMulticastGetGranularity(size_t *, const Multicast *, int);
 }
 
-#define CHECK(what)                                               \
-  do {                                                            \
-    if (!(what)) {                                                \
-      fprintf(stderr, "line %d: %s\n", __LINE__, #what);          \
-      exit(1);                                                    \
-    }                                                             \
-  } while (0)
-
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr int kToDevice = 1, kToHost = 2, kInvalidValue = 1, kInvalidHandle = 400, kNotSupported = 801;
-
-size_t used() {
-  size_t free_bytes = 0, total = 0;
-  CHECK(cudaMemGetInfo(&free_bytes, &total) == 0);
-  return total - free_bytes;
-}
 
 PhysicalProperties on_device(int device) {
   PhysicalProperties properties = {};
@@ -355,19 +337,8 @@ void references() {
   CHECK(cuModuleUnload(module) == 0 && cudaFreeArray(array) == 0 && cudaFree(memory) == 0);
 }
 
-const struct {
-  const char *name;
-  void (*function)();
-} kParts[] = {{"external", external}, {"shared_pools", shared_pools}, {"multicast", multicast}, {"references", references}};
+constexpr Part kParts[] = {{"external", external}, {"shared_pools", shared_pools}, {"multicast", multicast}, {"references", references}};
 
 }  // namespace
 
-int main(int count, char **words) {
-  for (const auto &part : kParts)
-    if (count > 1 && strcmp(words[1], part.name) == 0) {
-      part.function();
-      return 0;
-    }
-  fprintf(stderr, "no part of that name\n");
-  return 2;
-}
+int main(int count, char **words) { return run_part(kParts, count, words); }
