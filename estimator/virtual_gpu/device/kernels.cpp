@@ -4,6 +4,8 @@
 #include "estimator/virtual_gpu/device/kernels.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "estimator/virtual_gpu/device/memory.h"
 
@@ -104,7 +106,7 @@ CodeVersion of_fat_binary(const char *data, int device) {
   while (at + sizeof(FatEntry) <= end) {
     FatEntry entry;
     memcpy(&entry, at, sizeof(entry));
-    if (entry.header_bytes < sizeof(FatEntry)) break;
+    if (entry.header_bytes < sizeof(FatEntry) || entry.bytes > static_cast<uint64_t>(end - at)) break;
     const int arch = static_cast<int>(entry.arch);
     if (entry.kind == 2 && arch <= device && arch / 10 == device / 10 && arch > best) best = arch;
     if (entry.kind == 1 && arch <= device && arch > ptx) ptx = arch;
@@ -195,6 +197,20 @@ CodeVersion image_version(const void *image, const book::DeviceDescription &fact
   if (magic == kWrapperMagic) return of_fat_binary(static_cast<const Wrapper *>(image)->data, device);
   if (magic == kFatMagic) return of_fat_binary(static_cast<const char *>(image), device);
   return {device, device};
+}
+
+CodeVersion file_version(int descriptor, const book::DeviceDescription &facts) {
+  const int device = device_version(facts);
+  FatHeader header = {};
+  if (pread(descriptor, &header, sizeof(header), 0) != sizeof(header) || header.magic != kFatMagic) return {device, device};
+  const off_t end = lseek(descriptor, 0, SEEK_END);
+  const uint64_t size = end > 0 ? static_cast<uint64_t>(end) : 0, whole = header.header_bytes + header.bytes;
+  if (header.bytes > size || whole > size) return {device, device};
+  void *image = mmap(nullptr, whole, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (image == MAP_FAILED) return {device, device};
+  const CodeVersion version = of_fat_binary(static_cast<const char *>(image), device);
+  munmap(image, whole);
+  return version;
 }
 
 int blocks_per_sm(const book::DeviceDescription &facts, int block_size, size_t shared_bytes) {

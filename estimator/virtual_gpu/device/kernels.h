@@ -25,6 +25,8 @@ struct CodeVersion {
 CodeVersion code_version(const void *host, const book::DeviceDescription &facts);
 // The same for an image given to the driver (cubin, PTX text or fat binary).
 CodeVersion image_version(const void *image, const book::DeviceDescription &facts);
+// Of one in a file, which may be cut short.
+CodeVersion file_version(int descriptor, const book::DeviceDescription &facts);
 
 // Resident blocks by threads, blocks and shared memory; registers as for 32 a thread.
 int blocks_per_sm(const book::DeviceDescription &facts, int block_size, size_t shared_bytes);

@@ -30,16 +30,32 @@ struct LoadedFunction {
 
 constexpr size_t kGlobalBytes = 4096;
 
-Error load(void **module, const void *image) {
+// `version`: of the image, asked only where a module can be made.
+template <class Version>
+Error load(void **module, const Version &version) {
   const Error error = check_current();
   if (error != cuda::kSuccess) return error;
-  if (module == nullptr || image == nullptr) return cuda::kInvalidValue;
+  if (module == nullptr) return cuda::kInvalidValue;
   LoadedModule *made = make<LoadedModule>(kModuleObject);
   if (made == nullptr) return cuda::kOperatingSystem;
   made->device = thread_state.device;
-  made->version = image_version(image, *current_device_description());
+  made->version = version(*current_device_description());
   *module = made;
   return cuda::kSuccess;
+}
+Error load_image(void **module, const void *image) {
+  if (image == nullptr) return cuda::kInvalidValue;
+  return load(module, [=](const book::DeviceDescription &facts) { return image_version(image, facts); });
+}
+Error load_file(void **module, const char *path) {
+  const int descriptor = path != nullptr ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (descriptor < 0) return cuda::kFileNotFound;
+  char byte;
+  const Error error = pread(descriptor, &byte, 1, 0) != 1
+                          ? cuda::kFileNotFound
+                          : load(module, [=](const book::DeviceDescription &facts) { return file_version(descriptor, facts); });
+  close(descriptor);
+  return error;
 }
 
 Error get_function(void **function, void *module, const char *name) {
@@ -75,16 +91,10 @@ Error unload(void *module) {
 
 }  // namespace
 
-GPUMEM_EXPORT int cuModuleLoadData(void **module, const void *image) { return load(module, image); }
-GPUMEM_EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned, int *, void **) { return load(module, image); }
-GPUMEM_EXPORT int cuModuleLoadFatBinary(void **module, const void *image) { return load(module, image); }
-GPUMEM_EXPORT int cuModuleLoad(void **module, const char *path) {
-  char head[16] = {};
-  const int fd = path != nullptr ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  const ssize_t got = fd >= 0 ? read(fd, head, sizeof(head)) : -1;
-  if (fd >= 0) close(fd);
-  return got > 0 ? load(module, head) : cuda::kFileNotFound;
-}
+GPUMEM_EXPORT int cuModuleLoadData(void **module, const void *image) { return load_image(module, image); }
+GPUMEM_EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned, int *, void **) { return load_image(module, image); }
+GPUMEM_EXPORT int cuModuleLoadFatBinary(void **module, const void *image) { return load_image(module, image); }
+GPUMEM_EXPORT int cuModuleLoad(void **module, const char *path) { return load_file(module, path); }
 GPUMEM_EXPORT int cuModuleUnload(void *module) { return unload(module); }
 GPUMEM_EXPORT int cuModuleGetLoadingMode(int *mode) {
   if (mode == nullptr) return cuda::kInvalidValue;
@@ -95,8 +105,8 @@ GPUMEM_EXPORT int cuModuleGetFunction(void **function, void *module, const char 
 GPUMEM_EXPORT int cuModuleGetGlobal_v2(uint64_t *pointer, size_t *bytes, void *module, const char *) { return get_global(pointer, bytes, module); }
 
 // Libraries and kernels (CUDA 12) are modules and functions without a context.
-GPUMEM_EXPORT int cuLibraryLoadData(void **library, const void *image, int *, void **, unsigned, int *, void **, unsigned) { return load(library, image); }
-GPUMEM_EXPORT int cuLibraryLoadFromFile(void **library, const char *path, int *, void **, unsigned, int *, void **, unsigned) { return cuModuleLoad(library, path); }
+GPUMEM_EXPORT int cuLibraryLoadData(void **library, const void *image, int *, void **, unsigned, int *, void **, unsigned) { return load_image(library, image); }
+GPUMEM_EXPORT int cuLibraryLoadFromFile(void **library, const char *path, int *, void **, unsigned, int *, void **, unsigned) { return load_file(library, path); }
 GPUMEM_EXPORT int cuLibraryUnload(void *library) { return unload(library); }
 GPUMEM_EXPORT int cuLibraryGetKernel(void **kernel, void *library, const char *name) { return get_function(kernel, library, name); }
 GPUMEM_EXPORT int cuLibraryGetModule(void **module, void *library) {

@@ -90,6 +90,9 @@ int cudaIpcCloseMemHandle(void *);
 int cuGetProcAddress_v2(const char *, void **, int, unsigned long long, int *);
 int cuGetExportTable(const void **, const void *);
 int cuModuleLoadData(void **, const void *);
+int cuModuleLoad(void **, const char *);
+int cuModuleUnload(void *);
+int cuFuncGetAttribute(int *, int, void *);
 int cuModuleGetFunction(void **, void *, const char *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 }

@@ -2,6 +2,9 @@
 // Parts of vgpu_program: streams, events, captures, contexts, kernels' code and the properties that libraries look at.
 
 #include <dlfcn.h>
+#include <unistd.h>
+
+#include <initializer_list>
 
 #include "tests/unit/programs/vgpu_program.h"
 
@@ -213,4 +216,15 @@ void code() {
   void *loaded, *function;
   CHECK(cuModuleLoadData(&loaded, &fat) == 0 && cuModuleGetFunction(&function, loaded, "k") == 0);
   CHECK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr) == 0);
+  // The same in a file; one that is cut short says nothing, and nothing beyond its end is read.
+  char path[] = "/tmp/gpumem-code.XXXXXX";
+  const int file = mkstemp(path);
+  fat.entries[2].arch = 89;
+  for (const size_t bytes : {sizeof fat, sizeof fat - 8, size_t{5}}) {
+    int version = 0;
+    CHECK(file >= 0 && ftruncate(file, 0) == 0 && pwrite(file, &fat, bytes, 0) == static_cast<ssize_t>(bytes));
+    CHECK(cuModuleLoad(&loaded, path) == 0 && cuModuleGetFunction(&function, loaded, "k") == 0);
+    CHECK(cuFuncGetAttribute(&version, 6, function) == 0 && version == (bytes == sizeof fat ? 80 : 86) && cuModuleUnload(loaded) == 0);
+  }
+  CHECK(ftruncate(file, 0) == 0 && cuModuleLoad(&loaded, path) == 301 && unlink(path) == 0 && cuModuleLoad(&loaded, path) == 301 && close(file) == 0);
 }
