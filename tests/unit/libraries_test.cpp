@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stand-ins for NVIDIA's libraries but cuDNN, driven at their C interfaces through dlsym, on a virtual GPU of our own book.
+#include <fcntl.h>
+
 #include <vector>
 
 #include "tests/unit/libraries_fixture.h"
@@ -304,6 +306,55 @@ TEST(Cusolver, SparseAndMultiGpuSolversSucceed) {
   EXPECT_EQ(call("cusolverMgDestroyMatrixDesc", matrix), 0);
   EXPECT_EQ(call("cusolverMgDestroyGrid", grid), 0);
   EXPECT_EQ(call("cusolverMgDestroy", many), 0);
+}
+
+TEST(Cufile, FilesAreReadIntoDeviceMemoryAndWrittenFromIt) {
+  const std::string path = directory() + "/data";
+  std::ofstream(path) << std::string(5000, 'a') + "the end";
+  const int descriptor = open(path.c_str(), O_RDWR);
+  struct {
+    int type;
+    union {
+      int descriptor;
+      void *pointer;
+    } handle;
+    const void *operations;
+  } description{1, {}, nullptr};
+  description.handle.descriptor = descriptor;
+  void *file = nullptr, *memory = nullptr;
+  ASSERT_EQ(call<long>("cuFileDriverOpen"), 0);
+  ASSERT_EQ(call("cudaMalloc", &memory, size_t{1} << 20), 0);
+  ASSERT_EQ(call<long>("cuFileHandleRegister", &file, static_cast<const void *>(&description)), 0);
+  EXPECT_EQ(call<long>("cuFileBufRegister", static_cast<const void *>(memory), size_t{1} << 20, 0), 0);
+  const auto read = [&](size_t size, off_t offset, off_t at) { return call<long>("cuFileRead", file, memory, size, offset, at); };
+  EXPECT_EQ(read(4096, 5000, 64), 7) << "there is no more";
+  char back[8] = {};
+  ASSERT_EQ(call("cudaMemcpy", static_cast<void *>(back), static_cast<const void *>(static_cast<char *>(memory) + 64), size_t{7}, 2), 0);
+  EXPECT_STREQ(back, "the end");
+  EXPECT_EQ(read(4096, 6000, 0), 0);
+  EXPECT_EQ(read(size_t{4} << 20, 0, 0), -5012) << "beyond the memory";
+  EXPECT_EQ(call<long>("cuFileRead", memory, memory, size_t{1}, off_t{0}, off_t{0}), -5027);
+  const size_t whole = size_t{1} << 20;
+  EXPECT_EQ(call<long>("cuFileWrite", file, static_cast<const void *>(memory), whole, off_t{100}, off_t{0}), static_cast<long>(whole));
+  EXPECT_EQ(fs::file_size(path), whole + 100);
+  EXPECT_EQ(call<long>("cuFileWrite", file, static_cast<const void *>(memory), size_t{7}, off_t{164}, off_t{64}), 7);
+  std::ifstream written(path);
+  written.seekg(164);
+  written.read(back, 7);
+  EXPECT_STREQ(back, "the end");
+  EXPECT_EQ(read(whole, 0, 0), static_cast<long>(whole));
+  EXPECT_NE(notes().find("cuFile: what is read"), std::string::npos);
+  size_t size = 7;
+  off_t offset = 164, at = 0;
+  ssize_t done = 0;
+  void *stream = nullptr;
+  EXPECT_EQ(call<long>("cuFileReadAsync", file, memory, &size, &offset, &at, &done, stream), 0);
+  EXPECT_EQ(done, 7);
+  call<long>("cuFileHandleDeregister", file);
+  EXPECT_EQ(read(1, 0, 0), -5027);
+  EXPECT_EQ(call("cudaFree", memory), 0);
+  EXPECT_EQ(call<long>("cuFileDriverClose"), 0);
+  close(descriptor);
 }
 
 TEST(Cupti, ProfilersStartAndFindNothing) {

@@ -29,7 +29,7 @@ enum HandleKind : uint32_t {
   kCufft = 0x4e01,
   kCusolver = 0x4f01, kCusolverObject, kCusolverSp, kCusolverSpInfo, kCusolverRf, kCusolverMg, kCusolverMgObject,
   kCusparse, kCusparseObject, kCurand,
-  kNccl = 0x5001, kCupti,
+  kNccl = 0x5001, kCupti, kCufile,
 };
 
 // Each library's word for "I cannot do that", from its public header.

@@ -21,6 +21,7 @@ virtual_gpu_library_sources = \
 	libraries/cudnn_rnn_real.cpp \
 	libraries/cudnn_rnn_v6.cpp \
 	libraries/cufft.cpp \
+	libraries/cufile.cpp \
 	libraries/cupti.cpp \
 	libraries/curand.cpp \
 	libraries/cusolver.cpp \
