@@ -13,13 +13,13 @@ bool spread_choice(Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::IVal
   if (op.choice == Choice::none || arguments.empty() || !arguments[0].isTensor() || which >= op.returns || !returns[which].isTensor()) return false;
   const at::Tensor &from = arguments[0].toTensor(), &to = returns[which].toTensor();
   if (!to.defined() || !to.is_cuda() || to.scalar_type() != c10::kLong || !is_small(to) || !to.is_contiguous() || from.dim() == 0) return false;
-  // topk(self, k, dim), max(self, dim), argmax(self, dim or None)
-  const size_t at_dim = op.choice_k ? 2 : 1;
+  const size_t at_dim = static_cast<size_t>(op.choice_dim);
   const bool whole = arguments.size() <= at_dim || !arguments[at_dim].isInt();
   int64_t dim = whole ? 0 : arguments[at_dim].toInt();
   if (dim < 0) dim += from.dim();
   const int64_t choices = whole ? from.numel() : from.size(dim), count = to.numel();
   if (choices <= 0) return false;
+  const int64_t start = op.choice_k && count == from.numel() ? 0 : choices * 3 / 7;
   const int64_t chosen = op.choice_k && to.dim() == from.dim() ? to.size(dim) : 1;
   int64_t inner = 1;
   if (op.choice_k)
@@ -27,7 +27,7 @@ bool spread_choice(Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::IVal
   auto* data = reinterpret_cast<int64_t*>(bytes_of(to)) + to.storage_offset();
   for (int64_t i = 0; i < count; i++) {
     const int64_t row = i / (inner * chosen) * inner + i % inner, place = i / inner % chosen;
-    data[i] = (row * chosen + place) % choices;
+    data[i] = (start + row * chosen + place) % choices;
   }
   set_state(to, State::exact);
   count_guess(op, Guess::scalar);

@@ -39,7 +39,7 @@ const Names kComparisons = {"gt", "ge", "lt", "le", "eq", "ne", "isnan", "isinf"
 const Names kOverwrites = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
                            "log_normal_", "cauchy_", "geometric_"};
 // Random and without a generator argument: running them would advance the program's own CPU generator.
-const Names kNeverOnCpu = {"native_dropout", "rrelu_with_noise"};
+const Names kDraws = {"native_dropout", "rrelu_with_noise"};
 
 bool is_generator(const c10::TypePtr& type) {
   if (type->kind() == c10::TypeKind::GeneratorType) return true;
@@ -104,17 +104,19 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
     if (returns[i].alias_info() && has_tensor(returns[i].type())) op.view_returns |= uint64_t{1} << i;
   for (const auto& value : returns) op.returns_tensor = op.returns_tensor || has_tensor(value.type());
   op.kind = kind_of(handle, space, base, op);
+  op.draws = kDraws.count(base) != 0;
   op.is_zero = base == "zero_" || base == "fill_";
   op.is_all = base == "all";
   op.is_softmax = base == "_sparse_softmax" || base == "_sparse_log_softmax";
   op.is_softmax_backward = base == "_sparse_softmax_backward_data" || base == "_sparse_log_softmax_backward_data";
   op.compares = kComparisons.count(base) != 0;
   if (space == "aten" && schema.overload_name().find("out") == std::string::npos && schema.overload_name().find("values") == std::string::npos) {
-    op.choice_k = base == "topk";
+    op.choice_k = base == "topk" || base == "sort";
     if (base == "argmax" || base == "argmin") op.choice = Choice::first;
-    if (base == "topk" || ((base == "max" || base == "min") && schema.overload_name() == "dim")) op.choice = Choice::second;
+    if (op.choice_k || ((base == "max" || base == "min") && schema.overload_name() == "dim")) op.choice = Choice::second;
+    op.choice_dim = schema.argumentIndexWithName("dim").value_or(0);
   }
-  op.runs_on_cpu = (space == "aten" || space == "torchvision") && !kNeverOnCpu.count(base) && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  op.runs_on_cpu = (space == "aten" || space == "torchvision") && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   if (op.runs_on_cpu) op.direct = direct_of(schema);
 }
 

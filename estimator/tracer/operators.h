@@ -52,13 +52,15 @@ struct Operator {
   bool writes = false;           // any argument is written
   bool has_out = false;          // any is an out=, which the kernel may resize
   bool runs_on_cpu = false;      // its CPU kernel may stand in for the CUDA kernel
+  bool draws = false;            // random numbers without a generator argument, where it trains
   bool is_zero = false;          // may be a fill with zeros
   bool returns_tensor = false;
   bool is_softmax = false, is_softmax_backward = false;  // of sparse tensors
   bool compares = false;         // its result is a mask, which steers programs
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
   Choice choice = Choice::none;
-  bool choice_k = false;         // topk: several of each row
+  bool choice_k = false;         // topk, sort: several of each row
+  int choice_dim = 0;            // index of the argument that says along which dimension
   const Direct* direct = nullptr;  // direct.h
   int generator = -1;            // index of its Generator argument
   uint64_t written = 0;          // arguments that are written, by bit
