@@ -3,6 +3,7 @@
 
 #include "cpu_run.h"
 
+#include "direct_loops.h"
 #include "dispatch_key.h"
 #include "storage_states.h"
 
@@ -173,17 +174,16 @@ bool CpuRun::deliver(const Operator& op, c10::ArrayRef<c10::IValue> device_argum
 void fill_plausible(const at::Tensor& device, bool flag) {
   if (device.numel() == 0) return;
   char* bytes = bytes_of(device) + device.storage_offset() * device.itemsize();
-  size_t span = 1;
-  for (int64_t d = 0; d < device.dim(); d++) span += (device.size(d) - 1) * device.stride(d);
-  auto put = [&](auto one) {
-    auto* to = reinterpret_cast<decltype(one)*>(bytes);
-    for (size_t i = 0; i < span; i++) to[i] = one;
-  };
+  size_t span = device.numel();
+  if (!device.is_contiguous()) {
+    span = 1;
+    for (int64_t d = 0; d < device.dim(); d++) span += (device.size(d) - 1) * device.stride(d);
+  }
   switch (device.scalar_type()) {
-    case c10::ScalarType::Double: return put(1.0);
-    case c10::ScalarType::Float: return put(1.0f);
-    case c10::ScalarType::Half: return put(c10::Half(1.0f));
-    case c10::ScalarType::BFloat16: return put(c10::BFloat16(1.0f));
+    case c10::ScalarType::Double: std::fill_n(reinterpret_cast<double*>(bytes), span, 1.0); return;
+    case c10::ScalarType::Float: return loops::fill(bytes, span, 1.0f);
+    case c10::ScalarType::Half: return loops::fill(bytes, span, c10::Half(1.0f).x);
+    case c10::ScalarType::BFloat16: return loops::fill(bytes, span, c10::BFloat16(1.0f).x);
     case c10::ScalarType::Bool: std::memset(bytes, flag ? 1 : 0, span); return;
     default: std::memset(bytes, 0, span * device.itemsize()); return;
   }

@@ -66,8 +66,6 @@ const std::unordered_map<std::string_view, Direct> kByName = {
 const std::string_view kOverloads[] = {"", "Tensor", "Scalar", "Tensor_Scalar", "List", "ScalarList", "dim", "dim_IntList"};
 
 bool is_float(const at::Tensor& t) { return t.scalar_type() == c10::ScalarType::Float; }
-bool is_number(const c10::IValue& v) { return v.isDouble() || v.isInt() || v.isBool(); }
-double number_of(const c10::IValue& v) { return v.isDouble() ? v.toDouble() : v.isInt() ? static_cast<double>(v.toInt()) : v.toBool(); }
 float* floats_of(const at::Tensor& t) { return reinterpret_cast<float*>(bytes_of(t)) + t.storage_offset(); }
 
 // A tensor of one element, on the host or the device.
@@ -89,10 +87,10 @@ bool same_order(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // A tensor's only element stands for any number of elements.
-std::optional<Row> row_of(const c10::IValue& v, const at::Tensor& like, bool exact_type) {
-  if (is_number(v)) return Row{nullptr, static_cast<float>(number_of(v))};
-  if (!v.isTensor() || !v.toTensor().defined()) return std::nullopt;
-  const at::Tensor& t = v.toTensor();
+std::optional<Row> row_of(const Argument& v, const at::Tensor& like, bool exact_type) {
+  if (v.is_number()) return Row{nullptr, static_cast<float>(v.number)};
+  if (!v.is_tensor()) return std::nullopt;
+  const at::Tensor& t = v.tensor();
   if (t.numel() == 1 && !t.is_neg()) {
     if (exact_type && !is_float(t) && !t.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
     const auto one = element_of(t);
@@ -111,21 +109,14 @@ struct Call {
   size_t count;
 };
 
-// What an argument is for the i-th tensor of a foreach operator.
-c10::IValue at_index(const c10::IValue& v, bool each, size_t i) {
-  if (!each || !v.isList()) return v;
-  const auto list = v.toListRef();
-  return i < list.size() ? list[i] : c10::IValue();
-}
-
-std::optional<Call> call_for(const Direct& direct, c10::ArrayRef<c10::IValue> arguments, const at::Tensor& out, size_t i) {
+std::optional<Call> call_for(const Direct& direct, c10::ArrayRef<Argument> arguments, const at::Tensor& out, size_t i) {
   const bool flags = direct.form == Form::flags;
   if (out.scalar_type() != (flags ? c10::ScalarType::Bool : c10::ScalarType::Float) || !out.is_cuda() || out.is_neg() || !is_dense(out)) return std::nullopt;
   Call call{direct.loop, bytes_of(out) + out.storage_offset() * out.itemsize(), {}, 1, static_cast<size_t>(out.numel())};
   for (size_t o = 0; o < direct.operands; o++) {
     if (o >= arguments.size()) return std::nullopt;
-    const c10::IValue v = at_index(arguments[o], direct.each, i);
-    if (v.isNone() && direct.loop == loops::clamp && o > 0) {
+    const Argument v = direct.each ? at_index(arguments[o], i) : arguments[o];
+    if (v.is == Argument::Is::nothing && direct.loop == loops::clamp && o > 0) {
       call.rows[o].one = o == 1 ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
       continue;
     }
@@ -134,9 +125,9 @@ std::optional<Call> call_for(const Direct& direct, c10::ArrayRef<c10::IValue> ar
     call.rows[o] = *row;
   }
   if (arguments.size() > direct.operands) {
-    const c10::IValue factor = at_index(arguments[direct.operands], direct.each, i);
-    if (!is_number(factor)) return std::nullopt;
-    call.factor = static_cast<float>(number_of(factor));
+    const Argument factor = direct.each ? at_index(arguments[direct.operands], i) : arguments[direct.operands];
+    if (!factor.is_number()) return std::nullopt;
+    call.factor = static_cast<float>(factor.number);
   }
   if (direct.is_power) {
     if (call.rows[1].many) return std::nullopt;
@@ -146,19 +137,37 @@ std::optional<Call> call_for(const Direct& direct, c10::ArrayRef<c10::IValue> ar
   return call;
 }
 
-bool compute_elements(const Direct& direct, c10::ArrayRef<c10::IValue> arguments, const c10::IValue* returns) {
-  const c10::IValue& outs = direct.in_place ? arguments[0] : returns[0];
-  if (!direct.each) {
-    if (!outs.isTensor()) return false;
-    const auto call = call_for(direct, arguments, outs.toTensor(), 0);
-    if (call) compute(call->loop, call->out, call->rows, direct.operands, call->factor, call->count, direct.form == Form::flags);
-    return call.has_value();
+// A counter: one 64-bit number and a whole number that is added (batch normalisation counts its batches).
+bool count_up(const Direct& direct, c10::ArrayRef<Argument> arguments, const at::Tensor& out) {
+  if (!direct.in_place || direct.loop != loops::add || arguments.size() != 3 || out.scalar_type() != c10::kLong || out.numel() != 1 || !out.is_cuda()) return false;
+  if (!arguments[2].is_number() || arguments[2].number != 1) return false;
+  int64_t more;
+  if (arguments[1].is_number() && arguments[1].number == std::floor(arguments[1].number) && std::fabs(arguments[1].number) < 1 << 30) {
+    more = static_cast<int64_t>(arguments[1].number);
+  } else if (arguments[1].is_tensor() && arguments[1].tensor().scalar_type() == c10::kLong && arguments[1].tensor().numel() == 1) {
+    const at::Tensor& t = arguments[1].tensor();
+    more = reinterpret_cast<const int64_t*>(bytes_of(t))[t.storage_offset()];
+  } else {
+    return false;
   }
-  if (!outs.isTensorList()) return false;
-  const auto list = outs.toListRef();
+  reinterpret_cast<int64_t*>(bytes_of(out))[out.storage_offset()] += more;
+  return true;
+}
+
+bool compute_elements(const Direct& direct, c10::ArrayRef<Argument> arguments, const Argument& result) {
+  const Argument& outs = direct.in_place ? arguments[0] : result;
+  if (!direct.each) {
+    if (!outs.is_tensor()) return false;
+    const auto call = call_for(direct, arguments, outs.tensor(), 0);
+    if (call) compute(call->loop, call->out, call->rows, direct.operands, call->factor, call->count, direct.form == Form::flags);
+    return call.has_value() || count_up(direct, arguments, outs.tensor());
+  }
+  if (!outs.is_list()) return false;
   c10::SmallVector<Call, 16> calls;
-  for (size_t i = 0; i < list.size(); i++) {
-    const auto call = call_for(direct, arguments, list[i].toTensor(), i);
+  for (size_t i = 0; i < outs.count; i++) {
+    const Argument out = at_index(outs, i);
+    if (!out.is_tensor()) return false;
+    const auto call = call_for(direct, arguments, out.tensor(), i);
     if (!call) return false;
     calls.push_back(*call);
   }
@@ -166,47 +175,49 @@ bool compute_elements(const Direct& direct, c10::ArrayRef<c10::IValue> arguments
   return true;
 }
 
-bool fill(c10::ArrayRef<c10::IValue> arguments) {
-  const at::Tensor& to = arguments[0].toTensor();
-  if (!is_float(to) || !is_dense(to) || (arguments.size() > 1 && !is_number(arguments[1]))) return false;
-  std::fill_n(floats_of(to), to.numel(), arguments.size() > 1 ? static_cast<float>(number_of(arguments[1])) : 0.0f);
+bool fill(c10::ArrayRef<Argument> arguments) {
+  if (!arguments[0].is_tensor()) return false;
+  const at::Tensor& to = arguments[0].tensor();
+  if (!is_float(to) || !is_dense(to) || (arguments.size() > 1 && !arguments[1].is_number())) return false;
+  std::fill_n(floats_of(to), to.numel(), arguments.size() > 1 ? static_cast<float>(arguments[1].number) : 0.0f);
   return true;
 }
 
 // Of all elements to one, or of a matrix's rows (sum over dimension 0).
-bool reduce(const Direct& direct, c10::ArrayRef<c10::IValue> arguments, const c10::IValue* returns) {
-  if (!arguments[0].isTensor() || !returns[0].isTensor()) return false;
-  const at::Tensor &from = arguments[0].toTensor(), &to = returns[0].toTensor();
+bool reduce(const Direct& direct, c10::ArrayRef<Argument> arguments, const Argument& result) {
+  if (!arguments[0].is_tensor() || !result.is_tensor()) return false;
+  const at::Tensor &from = arguments[0].tensor(), &to = result.tensor();
   if (!is_float(from) || !is_float(to) || !from.is_cuda() || from.is_neg() || !is_dense(from) || from.numel() == 0) return false;
-  if (direct.is_norm && (!is_number(arguments[1]) || number_of(arguments[1]) != 2)) return false;
+  if (direct.is_norm && (!arguments[1].is_number() || arguments[1].number != 2)) return false;
   if (to.numel() == 1) {
     const size_t count = static_cast<size_t>(from.numel());
     const float total = direct.is_norm ? loops::sum_of_squares(floats_of(from), count) : loops::sum(floats_of(from), count);
     *floats_of(to) = direct.is_norm ? std::sqrt(total) : direct.is_mean ? total / static_cast<float>(count) : total;
     return true;
   }
-  if (direct.is_norm || from.dim() != 2 || !from.is_contiguous() || !to.is_contiguous() || arguments.size() < 2 || !arguments[1].isIntList()) return false;
-  const auto dims = arguments[1].toIntVector();
-  if (dims.size() != 1 || (dims[0] != 0 && dims[0] != -2)) return false;
+  if (direct.is_norm || from.dim() != 2 || !from.is_contiguous() || !to.is_contiguous() || arguments.size() < 2) return false;
+  const Argument& dimensions = arguments[1];
+  if (dimensions.is != Argument::Is::dimensions || dimensions.count != 1 || (dimensions.number != 0 && dimensions.number != -2)) return false;
   loops::sum_rows(floats_of(to), floats_of(from), static_cast<size_t>(from.size(0)), static_cast<size_t>(from.size(1)),
                   direct.is_mean ? static_cast<float>(from.size(0)) : 1.0f);
   return true;
 }
 
-bool multiply(const Direct& direct, c10::ArrayRef<c10::IValue> arguments, const c10::IValue* returns) {
+bool multiply(const Direct& direct, c10::ArrayRef<Argument> arguments, const Argument& result) {
   constexpr int64_t kMost = 1 << 20;  // multiplications; beyond, a library's blocking pays
   const size_t first = direct.adds ? 1 : 0;
-  if (!returns[0].isTensor()) return false;
-  const at::Tensor &a = arguments[first].toTensor(), &b = arguments[first + 1].toTensor(), &to = returns[0].toTensor();
+  if (!result.is_tensor() || !arguments[first].is_tensor() || !arguments[first + 1].is_tensor()) return false;
+  const at::Tensor &a = arguments[first].tensor(), &b = arguments[first + 1].tensor(), &to = result.tensor();
   for (const at::Tensor* t : {&a, &b, &to})
     if (!is_float(*t) || !t->is_cuda() || t->is_neg() || t->dim() != 2) return false;
   if (!to.is_contiguous() || a.size(0) * a.size(1) * b.size(1) > kMost) return false;
   const float* bias = nullptr;
   if (direct.adds) {
-    const at::Tensor& added = arguments[0].toTensor();
+    if (!arguments[0].is_tensor()) return false;
+    const at::Tensor& added = arguments[0].tensor();
     if (!is_float(added) || !added.is_cuda() || added.is_neg() || added.dim() != 1 || added.size(0) != b.size(1) || !added.is_contiguous()) return false;
     for (size_t i = 3; i < arguments.size(); i++)
-      if (!is_number(arguments[i]) || number_of(arguments[i]) != 1) return false;
+      if (!arguments[i].is_number() || arguments[i].number != 1) return false;
     bias = floats_of(added);
   }
   loops::multiply(floats_of(to), {floats_of(a), a.size(0), a.size(1), a.stride(0), a.stride(1)}, {floats_of(b), b.size(0), b.size(1), b.stride(0), b.stride(1)},
@@ -236,13 +247,13 @@ const Direct* direct_of(const c10::FunctionSchema& schema) {
   return direct;
 }
 
-bool run_directly(const Direct& direct, c10::ArrayRef<c10::IValue> arguments, const c10::IValue* returns) {
+bool run_directly(const Direct& direct, c10::ArrayRef<Argument> arguments, const Argument& result) {
   switch (direct.form) {
     case Form::elements:
-    case Form::flags: return compute_elements(direct, arguments, returns);
+    case Form::flags: return compute_elements(direct, arguments, result);
     case Form::fills: return fill(arguments);
-    case Form::reduces: return reduce(direct, arguments, returns);
-    case Form::multiplies: return multiply(direct, arguments, returns);
+    case Form::reduces: return reduce(direct, arguments, result);
+    case Form::multiplies: return multiply(direct, arguments, result);
   }
   return false;
 }

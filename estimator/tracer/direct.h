@@ -2,9 +2,8 @@
 // The commonest operators on small float32 tensors without PyTorch's machinery. Runs inside the job's Python, in probes only.
 #pragma once
 
+#include "arguments.h"
 #include "operators.h"
-
-#include <ATen/core/stack.h>
 
 namespace gpumem::tracer {
 
@@ -19,8 +18,8 @@ struct Direct;  // one operator's way of being computed
 // By the operator's schema; null: it has none.
 const Direct* direct_of(const c10::FunctionSchema& schema);
 
-// Computes the device tensors' values from their arguments: `returns` are the device's own results, or where the operator writes in
-// place its first argument is changed. All arguments are small and known. False: nothing was changed.
-bool run_directly(const Direct& direct, c10::ArrayRef<c10::IValue> arguments, const c10::IValue* returns);
+// Computes the device tensors' values from their arguments: `result` is the device's own, or where the operator writes in place its
+// first argument is changed. All arguments are small and known. False: nothing was changed.
+bool run_directly(const Direct& direct, c10::ArrayRef<Argument> arguments, const Argument& result);
 
 }  // namespace gpumem::tracer

@@ -69,6 +69,15 @@ GPUMEM_LOOP(eq, bool, a == b)
 GPUMEM_LOOP(ne, bool, a != b)
 #undef GPUMEM_LOOP
 
+GPUMEM_WIDE void fill(void* to, size_t n, float one) {
+  auto* out = static_cast<float*>(to);
+  for (size_t i = 0; i < n; i++) out[i] = one;
+}
+GPUMEM_WIDE void fill(void* to, size_t n, uint16_t one) {
+  auto* out = static_cast<uint16_t*>(to);
+  for (size_t i = 0; i < n; i++) out[i] = one;
+}
+
 // In eight parts, which are nearer to the true sum than one and fit a vector.
 #define GPUMEM_SUM(name, expression)                             \
   GPUMEM_WIDE float name(const float* x, size_t n) {             \

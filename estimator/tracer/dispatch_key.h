@@ -30,6 +30,7 @@ constexpr c10::DispatchKey kFollowKey = c10::DispatchKey::GPUMEM_FOLLOW_KEY;
 namespace gpumem::tracer {
 constexpr bool kOwnKey = true;  // nobody else's: operators may be let through without a look
 inline bool handed_on(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*) { return false; }
+inline bool in_fake_mode() { return false; }
 }  // namespace gpumem::tracer
 
 #else
@@ -57,10 +58,13 @@ static const c10::KernelFunction fake_fallback = [] {
   return own;
 }();
 
+// PyTorch's own fake tensor mode, in C++, on this thread.
+inline bool in_fake_mode() { return c10::impl::FakeTensorModeTLS::get_state() != nullptr; }
+
 // True where the operator was a fake tensor's, or is called in a fake tensor mode of C++: PyTorch has done it.
 inline bool handed_on(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (!fake_fallback.isValid()) return false;
-  bool fake = c10::impl::FakeTensorModeTLS::get_state() != nullptr;
+  bool fake = in_fake_mode();
   const size_t count = handle.schema().arguments().size();
   for (size_t i = stack->size() - count; i < stack->size() && !fake; i++) {
     const c10::IValue& v = (*stack)[i];

@@ -7,7 +7,9 @@
 #include "direct.h"
 #include "dispatch_key.h"
 #include "generator_skips.h"
+#include "inputs.h"
 #include "lazy_host.h"
+#include "nested.h"
 #include "sparse.h"
 #include "storage_states.h"
 #include "choices.h"
@@ -24,74 +26,20 @@ namespace {
 
 using torch::jit::Stack;
 
-// What is not a plain tensor belongs to someone else (fake, functional, batched …) and passes untouched. Sparse ones: sparse.h.
-const c10::DispatchKeySet kNotPlain({c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
-                                     c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor});
-
-bool is_plain(const at::Tensor& t) {
-  return !t.key_set().has_any(kNotPlain) && t.layout() == c10::kStrided && t.unsafeGetTensorImpl()->has_storage() && !t.is_meta() &&
-         !t.is_quantized() && !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-}
-
-std::atomic<uint64_t> operators_run{0}, operators_not_run{0};
-thread_local uint64_t followed = 0;  // operators seen on this thread: tells whether a kernel called others
-thread_local uint64_t worked = 0;    // of those, on the device and more than an allocation: whether they may have changed values
-
-struct Inputs {
-  bool device = false;   // any tensor or device argument is CUDA's
-  bool untouched = false;
-  bool small = true;     // every tensor that is read or written is small
-  bool writes_small = false;
-  State state = State::exact;  // the least known of the tensors that are read
-  size_t largest_bytes = 0;
-};
-
-void lower(State& state, State other) {
-  if (other < state) state = other;
-}
-
 Inputs look_at(const Operator& op, const Stack& stack, size_t first) {
   Inputs in;
+  if (op.draws) in.draws = draws(op, argument_of(stack[first + 2]));
   for (size_t i = first; i < stack.size() && !in.untouched; i++) {
     const c10::IValue& v = stack[i];
     if (v.isDevice()) {
       in.device |= v.toDevice().is_cuda();
       continue;
     }
-    size_t position = i - first;
-    bool reads = position >= 64 || !(op.write_only >> position & 1);
-    bool writes = position < 64 && (op.written >> position & 1);
     each_tensor(v, [&](const at::Tensor& t) {
-      if (!is_plain(t)) {
-        in.untouched = true;
-        return;
-      }
-      in.device |= t.is_cuda();
-      size_t nbytes = storage_of(t)->nbytes();
-      if (nbytes > limit_bytes(t)) in.small = false;
-      else if (writes) in.writes_small = true;
-      if (!in.small) return;
-      // Plausible integers and masks are computed with wherever they are followed: counts are made of them.
-      if (t.is_floating_point() || t.is_complex()) in.largest_bytes = std::max(in.largest_bytes, std::min(nbytes, t.nbytes()));
-      if (!t.is_cuda()) {
-        if (writes) in.small = false;  // such mixtures are copy_'s alone
-        return;
-      }
-      if (reads) lower(in.state, state_of(t));
+      if (!in.untouched) in.add(op, i - first, t);
     });
   }
   return in;
-}
-
-// What is written in part keeps the rest of its bytes, and so no more than their state.
-void mark_written(const at::Tensor& t, State state, bool overwritten) {
-  if (!t.is_cuda() || !is_small(t)) return;
-  State before = state_of(t);
-  if (overwritten && covers_storage(t)) {
-    set_state(t, state);
-  } else if (before != State::unknown) {
-    set_state(t, before == State::blank ? state : std::min(before, state));
-  }
 }
 
 // A few operators hand back an argument, or a view of one, without saying so in their schema (_unsafe_view); none does in lists.
@@ -115,11 +63,7 @@ void mark_not_run(const Operator& op, c10::ArrayRef<c10::IValue> arguments, cons
   }
   for (size_t i = first_return; i < stack.size(); i++) {
     if (i - first_return < 64 && (op.view_returns >> (i - first_return) & 1)) continue;
-    each_tensor(stack[i], [&](const at::Tensor& t) {
-      if (!t.is_cuda() || !is_plain(t) || !is_fillable(t)) return;
-      fill_plausible(t, op.is_all);
-      set_state(t, State::plausible);
-    });
+    each_tensor(stack[i], [&](const at::Tensor& t) { mark_result_not_run(op, t); });
   }
 }
 
@@ -139,9 +83,7 @@ void mark_unseen_outputs(const Operator& op, const Stack& stack, size_t first_re
 }
 
 void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchKeySet rest, Stack* stack, size_t first, const Inputs& in) {
-  bool runs = op.runs_on_cpu && in.small &&
-              (in.state == State::exact || (in.state != State::unknown && op.choice == Choice::none &&
-                                            in.largest_bytes <= (op.compares ? kFillLimitBytes : kPlausibleLimitBytes)));
+  bool runs = in.runs(op);
   Arguments arguments;
   if (runs || in.writes_small || op.choice != Choice::none) arguments = arguments_on(*stack, first);
   const Nesting nesting = op.nesting.load(std::memory_order_relaxed);
@@ -155,10 +97,23 @@ void follow_leaf(const c10::OperatorHandle& handle, Operator& op, c10::DispatchK
     op.nesting.store(nested ? Nesting::nests : Nesting::alone, std::memory_order_relaxed);
   if (runs && nested && op.writes && !copies) return;
   if (runs) {
+    bool nests = false;  // makes a nested tensor of plain ones
     for (size_t i = first; i < stack->size() && runs; i++)
-      each_tensor((*stack)[i], [&](const at::Tensor& t) { runs = runs && is_plain(t) && is_small(t); });
+      each_tensor((*stack)[i], [&](const at::Tensor& t) {
+        runs = runs && is_plain(t) && is_small(t);
+        nests = nests || is_nested(t);
+      });
+    if (nests && in.state == State::exact && !op.writes) {
+      CpuRun run(op, arguments, false);
+      if (run.run(handle, op) && run.result(0).isTensor() && (*stack)[first].isTensor()) write_nested((*stack)[first].toTensor(), run.result(0).toTensor());
+    }
   }
-  bool computed = runs && op.direct && !cpu && run_directly(*op.direct, arguments, stack->data() + first);
+  bool computed = false;
+  if (runs && op.direct && !cpu) {
+    c10::SmallVector<Argument, 8> plain;
+    for (const c10::IValue& v : arguments) plain.push_back(argument_of(v));
+    computed = run_directly(*op.direct, plain, stack->size() > first ? argument_of((*stack)[first]) : Argument());
+  }
   if (runs && !computed) {
     if (!cpu) cpu.emplace(op, arguments, false);
     computed = cpu->run(handle, op) && cpu->deliver(op, arguments, stack->data() + first);
@@ -294,13 +249,20 @@ void follow_on_host(const c10::OperatorHandle& handle, Operator& op, c10::Dispat
   handle.redispatchBoxed(rest, stack);
 }
 
+}  // namespace
+
 void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
   if (handed_on(handle, keys, stack)) return;
   const c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFollowKey);
   Operator& op = operator_of(handle);
   followed++;
   const CurrentOperator asking(op.kind != Kind::allocates || !current.op ? op.number : 0);
-  if (op.kind == Kind::passes || keys.has_any(kNotPlain)) return handle.redispatchBoxed(rest, stack);
+  if (op.kind == Kind::passes) return handle.redispatchBoxed(rest, stack);
+  if (keys.has_any(kNotPlain)) {
+    if (!keys.has(c10::DispatchKey::NestedTensor) || keys.has_any(kNotPlain.remove(c10::DispatchKey::NestedTensor)))
+      return handle.redispatchBoxed(rest, stack);
+    return follow_nested(handle, op, rest, stack, stack->size() - handle.schema().arguments().size());
+  }
   const size_t first = stack->size() - handle.schema().arguments().size();
   const bool on_device = keys.has_backend(c10::BackendComponent::CUDABit);
   if (!on_device && (keys.has_backend(c10::BackendComponent::CPUBit) || (op.generator >= 0 && !has_device_argument(*stack, first)))) {
@@ -320,12 +282,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
     case Kind::sizes_by_value: return follow_size(handle, op, stack, first, in);
     case Kind::allocates: {
       handle.redispatchBoxed(rest, stack);
-      const at::Tensor& t = stack->back().toTensor();
-      if (is_plain(t) && t.is_cuda() && is_fillable(t) && storage_of(t)->nbytes()) {
-        std::memset(bytes_of(t), 0, storage_of(t)->nbytes());
-        set_state(t, State::blank);
-      }
-      return;
+      return mark_allocated(stack->back().toTensor());
     }
     case Kind::fresh: {
       const at::Tensor t = (*stack)[first].toTensor();
@@ -379,8 +336,6 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
 }
 
 TORCH_LIBRARY_IMPL(_, GPUMEM_FOLLOW_KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&follow>()); }
-
-}  // namespace
 
 void let_views_through() {
   if (!kOwnKey) return;

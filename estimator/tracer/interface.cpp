@@ -24,6 +24,7 @@
 #include "operators.h"
 #include "python_handlers.h"
 #include "storage_states.h"
+#include "unboxed.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -41,6 +42,7 @@ void let_views_through();
 GPUMEM_EXPORT int gpumem_tracer_start() {
   gpumem::tracer::survive_fork();
   gpumem::tracer::let_views_through();
+  gpumem::tracer::enter_unboxed();
   return gpumem::tracer::follow_python_handlers() ? 0 : 1;
 }
 

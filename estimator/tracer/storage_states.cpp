@@ -9,7 +9,9 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -18,12 +20,24 @@ namespace {
 
 using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
+// Held for a few instructions at a time and seldom by two threads at once, where a mutex would cost more than what it guards.
+class BriefLock {
+ public:
+  void lock() {
+    while (held_.test_and_set(std::memory_order_acquire)) sched_yield();
+  }
+  void unlock() { held_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag held_ = ATOMIC_FLAG_INIT;
+};
+
 // Open addressing, so that a look-up is mostly one cache line. A dead storage keeps its memory until a sweep (that is what makes its
 // address safe to compare), so sweeps come early: memory that is used again soon is still in the cache.
 class Table {
  public:
   State find(c10::StorageImpl* storage) {
-    std::lock_guard<std::mutex> hold(mutex_);
+    std::lock_guard<BriefLock> hold(lock_);
     const Entry& entry = slot_of(entries_, storage);
     // A dead storage's address cannot be reused while the weak reference holds its memory: what is found is this very one.
     return entry.storage && entry.data == storage->data() ? entry.state : State::unknown;
@@ -31,7 +45,7 @@ class Table {
 
   void put(const at::Tensor& t, State state) {
     c10::StorageImpl* storage = storage_of(t);
-    std::lock_guard<std::mutex> hold(mutex_);
+    std::lock_guard<BriefLock> hold(lock_);
     Entry* entry = &slot_of(entries_, storage);
     if (!entry->storage) {
       if (state == State::unknown) return;
@@ -47,7 +61,7 @@ class Table {
     entry->state = state;
   }
 
-  std::mutex& mutex() { return mutex_; }
+  BriefLock& lock() { return lock_; }
 
  private:
   struct Entry {
@@ -78,7 +92,7 @@ class Table {
     used_ = alive;
   }
 
-  std::mutex mutex_;
+  BriefLock lock_;
   size_t used_ = 0, sweep_at_ = kSweepAt;  // sweep_at_: at most half of the entries
   std::vector<Entry> entries_ = std::vector<Entry>(2 * kSweepAt);
 };
@@ -92,7 +106,7 @@ Table& device_table() {
 void unlock_all() {
   generator_skips_mutex().unlock();
   lazy_mutex().unlock();
-  device_table().mutex().unlock();
+  device_table().lock().unlock();
   operators_mutex().unlock();
 }
 
@@ -124,7 +138,7 @@ void survive_fork() {
   pthread_atfork(
       [] {
         operators_mutex().lock();
-        device_table().mutex().lock();
+        device_table().lock().lock();
         lazy_mutex().lock();
         generator_skips_mutex().lock();
       },

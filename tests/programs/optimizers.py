@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: foreach, fused and capturable optimizers: states as large as on a GPU, steps counted.
+import gc
 import inspect
 
 import torch
@@ -16,6 +17,7 @@ def train(name, states, **options):
     # An option that this version's optimizer does not know is none of its features.
     if not set(options) <= set(inspect.signature(getattr(torch.optim, name)).parameters):
         return
+    gc.collect()  # optimizers before 2.2 are in cycles: what one held must not be freed in another's step
     torch.cuda.empty_cache()
     model = torch.nn.Sequential(*[torch.nn.Linear(SIDE, SIDE) for _ in range(4)]).to(device)
     parameters = list(model.parameters())

@@ -142,6 +142,8 @@ for dims in (0, 1, -2, (0, 1), (-1,)):
 check("sum in another type", torch.sum, a, dtype=torch.double)
 check("norm 1", torch.linalg.vector_norm, a, 1)
 for m, k, n in ((16, 32, 64), (1, 1, 1), (3, 70, 33), (5, 0, 4), (33, 64, 100), (90, 60, 100)):
+    if k == 0 and torch.__version__ < "2.2":  # its addmm on CUDA returns another shape
+        continue
     x, y = torch.randn(m, k), torch.randn(k, n)
     for left in (x, torch.randn(k, m).t(), torch.randn(m, 2 * k + 1)[:, : 2 * k : 2]):
         for right in (y, torch.randn(n, k).t()):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: batches of different lengths: other orders than the one that was run are replayed, and one of them is what this very order comes to.
+# needs: torch>=2.2
 # quick
 # early end
 # expect: note "batches have different sizes: in 128 orders of 4 batches PyTorch reserves"
