@@ -5,13 +5,18 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <functional>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <utility>
 
 namespace gpumem::allocator {
 namespace {
 
 constexpr std::uint64_t kGranularity = 2u << 20;
+constexpr std::size_t kMostOutside = 1u << 16;  // changes whose figures are kept
+constexpr std::size_t kMostTried = 24;          // capacities above a limit that are looked at, each a replay
 
 // One participant while it is replayed.
 class Player {
@@ -130,6 +135,7 @@ ReplayResult replay(std::span<const Participant> participants, const ReplayOptio
       result.out_of_memory = true;
       if (options.stop_at_out_of_memory) return false;
     }
+    if (outside && result.after_outside_bytes.size() < kMostOutside) result.after_outside_bytes.push_back(gpu.used_bytes());
     if (options.observe && !outside) options.observe(index, request, player.allocator());
     return true;
   };
@@ -160,35 +166,72 @@ ReplayResult replay(const Trace& trace, const Config& config, const ReplayOption
   return replay(std::span(&participant, 1), options);
 }
 
+namespace {
+
+// Note [Outside]: capacities between a limit and the peak, in granules, at which memory outside may find the cache in its room; largest first.
+std::vector<std::uint64_t> doubtful(const std::vector<std::uint64_t>& after_outside_bytes, std::uint64_t limit, std::uint64_t peak) {
+  std::set<std::uint64_t, std::greater<>> found;
+  for (const std::uint64_t bytes : after_outside_bytes) {
+    const std::uint64_t granules = (bytes + kGranularity - 1) / kGranularity;
+    if (granules > limit + 1 && granules <= peak) found.insert(granules - 1);  // a granule less than it was when it had all it likes
+  }
+  while (found.size() > kMostTried / 2) found.erase(std::prev(found.end()));
+  for (std::uint64_t i = 1; i <= kMostTried / 2; ++i) {
+    const std::uint64_t between = limit + (peak - limit) * i / (kMostTried / 2 + 1);
+    if (between > limit && between < peak) found.insert(between);
+  }
+  return {found.begin(), found.end()};
+}
+
+}  // namespace
+
 std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> participants, std::uint64_t total_bytes) {
   ReplayOptions options;
   options.total_bytes = total_bytes;
-  ReplayResult result = replay(participants, options);
-  if (result.out_of_memory) return std::nullopt;
+  const ReplayResult whole = replay(participants, options);
+  if (whole.out_of_memory) return std::nullopt;
   MinimumLimit minimum;
   minimum.replays = 1;
-  minimum.peak_device_bytes = result.peak_device_bytes;
+  minimum.peak_device_bytes = whole.peak_device_bytes;
   std::uint64_t low = 0;  // the largest known not to be enough, in granules
   for (std::size_t i = 0; i < participants.size(); ++i) {
-    minimum.peak_allocated_bytes += result.stats[i].allocated_bytes.peak;
-    minimum.peak_reserved_bytes += result.stats[i].reserved_bytes.peak;
-    low = std::max(low, result.stats[i].allocated_bytes.peak / kGranularity);
+    minimum.peak_allocated_bytes += whole.stats[i].allocated_bytes.peak;
+    minimum.peak_reserved_bytes += whole.stats[i].reserved_bytes.peak;
+    low = std::max(low, whole.stats[i].allocated_bytes.peak / kGranularity);
   }
   if (low > 0) --low;
-  std::uint64_t high = (result.peak_device_bytes + kGranularity - 1) / kGranularity;
+  const std::uint64_t peak = (whole.peak_device_bytes + kGranularity - 1) / kGranularity;
+  std::uint64_t high = peak;
   minimum.retries = 0;
-  while (high > low + 1) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    options.capacity_bytes = middle * kGranularity;
-    result = replay(participants, options);
+  const auto passes = [&](std::uint64_t granules) {
+    options.capacity_bytes = granules * kGranularity;
+    const ReplayResult result = replay(participants, options);
     ++minimum.replays;
-    if (result.out_of_memory) {
-      low = middle;
-    } else {
-      high = middle;
-      minimum.retries = 0;
-      for (const auto& stats : result.stats) minimum.retries += stats.retries;
+    if (result.out_of_memory) return false;
+    minimum.retries = 0;
+    for (const auto& stats : result.stats) minimum.retries += stats.retries;
+    return true;
+  };
+  const auto bisect = [&] {
+    while (high > low + 1) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      (passes(middle) ? high : low) = middle;
     }
+  };
+  bisect();
+  if (!whole.after_outside_bytes.empty()) {
+    std::uint64_t above = peak;
+    for (const std::uint64_t granules : doubtful(whole.after_outside_bytes, high, peak)) {
+      if (passes(granules)) {
+        above = granules;
+        continue;
+      }
+      low = granules;
+      high = above;
+      bisect();
+      break;
+    }
+    passes(high);  // for its retries
   }
   minimum.limit_bytes = high * kGranularity;
   return minimum;

@@ -19,7 +19,9 @@
 // Memory that was taken past PyTorch's allocator (outside.h) is taken at its time here, too. Nothing is given back for it: who asks
 // the device itself (NCCL, a library, the program) does not know PyTorch's cache, so where it finds no room the run has failed. A
 // limit is therefore not what the allocator needs plus all that libraries take: what comes after a peak may take the room that
-// the cache did not get, and needs more than that where the cache has grown into it.
+// the cache did not get, and needs more than that where the cache has grown into it. So a smaller capacity may pass where a larger one
+// fails; a limit gets a margin, so it must be one above which nothing fails: beside the bisection capacities are tried at which memory
+// outside would just not find the room that it had with all the memory that the cache likes, and some evenly between.
 //
 // Note [Participants]
 // Processes that use one device at once. Their requests are merged by time as recorded; each has a cache of its own,
@@ -61,6 +63,7 @@ struct ReplayResult {
   std::uint64_t failed_bytes = 0;
   std::uint64_t peak_device_bytes = 0;   // of all participants at one moment, with what is outside
   std::uint64_t events = 0;              // requests replayed
+  std::vector<std::uint64_t> after_outside_bytes;  // on the device, right after each change of what is outside
   std::vector<Stats> stats;              // of each participant
 };
 
