@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint64_t kGranularity = 2u << 20;
 constexpr std::size_t kMostOutside = 1u << 16;  // changes whose figures are kept
-constexpr std::size_t kMostTried = 24;          // capacities above a limit that are looked at, each a replay
+// Capacities above a limit that are looked at, each a replay: fewer of long runs, whose replays take a second together.
+constexpr std::uint64_t kMostTried = 24, kLeastTried = 4, kTriedRequests = 16u << 20;
 
 // One participant while it is replayed.
 class Player {
@@ -169,15 +170,15 @@ ReplayResult replay(const Trace& trace, const Config& config, const ReplayOption
 namespace {
 
 // Note [Outside]: capacities between a limit and the peak, in granules, at which memory outside may find the cache in its room; largest first.
-std::vector<std::uint64_t> doubtful(const std::vector<std::uint64_t>& after_outside_bytes, std::uint64_t limit, std::uint64_t peak) {
+std::vector<std::uint64_t> doubtful(const std::vector<std::uint64_t>& after_outside_bytes, std::uint64_t limit, std::uint64_t peak, std::uint64_t most) {
   std::set<std::uint64_t, std::greater<>> found;
   for (const std::uint64_t bytes : after_outside_bytes) {
     const std::uint64_t granules = (bytes + kGranularity - 1) / kGranularity;
     if (granules > limit + 1 && granules <= peak) found.insert(granules - 1);  // a granule less than it was when it had all it likes
   }
-  while (found.size() > kMostTried / 2) found.erase(std::prev(found.end()));
-  for (std::uint64_t i = 1; i <= kMostTried / 2; ++i) {
-    const std::uint64_t between = limit + (peak - limit) * i / (kMostTried / 2 + 1);
+  while (found.size() > most / 2) found.erase(std::prev(found.end()));
+  for (std::uint64_t i = 1; i <= most / 2; ++i) {
+    const std::uint64_t between = limit + (peak - limit) * i / (most / 2 + 1);
     if (between > limit && between < peak) found.insert(between);
   }
   return {found.begin(), found.end()};
@@ -221,7 +222,8 @@ std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> part
   bisect();
   if (!whole.after_outside_bytes.empty()) {
     std::uint64_t above = peak;
-    for (const std::uint64_t granules : doubtful(whole.after_outside_bytes, high, peak)) {
+    const std::uint64_t most = std::clamp(kTriedRequests / std::max<std::uint64_t>(1, whole.events), kLeastTried, kMostTried);
+    for (const std::uint64_t granules : doubtful(whole.after_outside_bytes, high, peak, most)) {
       if (passes(granules)) {
         above = granules;
         continue;
