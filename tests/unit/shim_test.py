@@ -136,7 +136,7 @@ class Shim(unittest.TestCase):
         program = """
             import torch
             backbone, head = torch.nn.Parameter(1 << 20, requires_grad=False), torch.nn.Parameter(10)
-            optimizer = torch.optim.Optimizer([head])
+            optimizer = torch.optim.Optimizer([backbone, head])
             for step in range(200):
                 if step == %d:
                     backbone.requires_grad = True
@@ -149,7 +149,7 @@ class Shim(unittest.TestCase):
         self.assertEqual(self.events("note"), [])
 
     def test_parameters_that_stay_frozen_are_named(self):
-        program = "import torch\nbackbone = torch.nn.Parameter(1 << 20, requires_grad=False)\n"
+        program = "import torch\nother = torch.optim.Optimizer([torch.nn.Parameter(1 << 20, requires_grad=False)])\nother.step()\n"
         self.run_python(program + textwrap.dedent(self.STEPS % "1 << 20"), GPUMEM_SHIM_STABLE_STEPS="5")
         self.assertEqual(self.events("stop")[0]["n"], 41)
         (note,) = self.events("note")

@@ -100,6 +100,11 @@ def _number(module, path):
     return known
 
 
+def roots():
+    """The modules that the program itself has called, of those that live."""
+    return [root for root in (reference() for reference in _roots) if root is not None]
+
+
 def after_step(optimizer, step, risen):
     """Lists the addresses of what lives on across steps, as they are after this one."""
     if _done and not risen:
@@ -135,10 +140,7 @@ def _write(optimizer, step):
         for parameter in group["params"]:
             add("parameter", parameter)
             add("gradient", parameter.grad)
-    for reference in _roots:
-        root = reference()
-        if root is None:
-            continue
+    for root in roots():
         for parameter in root.parameters():
             add("parameter", parameter)
             add("gradient", parameter.grad)

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Training that changes on its way: a backbone that is frozen for its first epochs, a discriminator that joins later. What such a
 # program has made and not begun to use is a reason to look at more of its steps than a stable peak would need.
-import gc
+import functools
 import weakref
 
-from . import record
+from . import attribution, record
 
-_torch = None
-_stepped = weakref.WeakSet()  # optimizers
-_looked_at = None             # the rise of the peak since which was looked: it takes as long as a collection of garbage
+_made = weakref.WeakSet()     # optimizers
+_stepped = weakref.WeakSet()  # those that have stepped
+_looked_at = None             # the rise of the peak since which was looked
 _may_begin = False
 
 
-def start(torch):
-    global _torch
-    _torch = torch
+def start(optimizer_class):
+    original = optimizer_class.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        _made.add(self)
+        original(self, *args, **kwargs)
+
+    optimizer_class.__init__ = __init__
 
 
 def stepped(optimizer):
@@ -32,7 +38,7 @@ def may_begin(last_rise):
 
 
 def has_optimizer():
-    return any(issubclass(type(thing), _torch.optim.Optimizer) for thing in gc.get_objects())
+    return len(_made) > 0
 
 
 def write_notes():
@@ -55,19 +61,14 @@ def forget():
 
 def _look():
     """Bytes of parameters on a GPU that ask for no gradient; number of optimizers that have not stepped."""
-    parameter, optimizer = _torch.nn.Parameter, _torch.optim.Optimizer
-    frozen, optimizers = 0, []
-    for thing in gc.get_objects():
-        # Not isinstance(): it asks the object, and some import what they stand for.
-        kind = type(thing)
-        if issubclass(kind, parameter):
-            if thing.is_cuda and not thing.requires_grad and thing.is_floating_point():
-                frozen += thing.numel() * thing.element_size()
-        elif issubclass(kind, optimizer):
-            optimizers.append(thing)
-    # A wrapper (accelerate's, DeepSpeed's) is an optimizer, too, and lets another step for it.
-    trained = {id(one) for thing in _stepped for one in _parameters(thing)}
-    return frozen, sum(1 for thing in optimizers if thing not in _stepped and not trained.intersection(map(id, _parameters(thing))))
+    # A wrapper (accelerate's, DeepSpeed's) may be an optimizer, too, and let another step for it.
+    trained = {id(one) for optimizer in _stepped for one in _parameters(optimizer)}
+    idle = [optimizer for optimizer in _made if optimizer not in _stepped and not trained.intersection(map(id, _parameters(optimizer)))]
+    known = {id(one): one for optimizer in _made for one in _parameters(optimizer)}
+    for root in attribution.roots():
+        known.update((id(one), one) for one in root.parameters())
+    frozen = [one for one in known.values() if one.is_cuda and not one.requires_grad and one.is_floating_point()]
+    return sum(one.numel() * one.element_size() for one in frozen), len(idle)
 
 
 def _parameters(optimizer):

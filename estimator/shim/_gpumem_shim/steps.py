@@ -31,7 +31,6 @@ _at_rise = {}         # device -> the same, when they last counted as risen
 def start(torch):
     global _torch
     _torch = torch
-    phases.start(torch)
     _hook_steps()
     _keep_peaks("_cuda_resetPeakMemoryStats")
     _keep_peaks("_accelerator_resetPeakStats")
@@ -44,6 +43,7 @@ def start(torch):
 def _hook_steps():
     # torch.optim hides this module's name from its namespace.
     optimizer = importlib.import_module("torch.optim.optimizer")
+    phases.start(optimizer.Optimizer)
     register = getattr(optimizer, "register_optimizer_step_post_hook", None)
     if register is not None:
         register(lambda opt, args, kwargs: _after_step(opt))
