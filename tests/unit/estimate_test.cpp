@@ -311,6 +311,20 @@ TEST(Estimate, AMissingFunctionThatWasFatalNamesItAndOneThatWasNotIsANote) {
   EXPECT_EQ(estimate["missing_functions"][0], "cudaFancyNewThing");
 }
 
+TEST(Proof, ARunThatMadeAsManyStepsHeldAndOneThatWasCutShortDidNot) {
+  const auto seen = healthy();
+  const auto judged = [&](std::uint64_t first, std::uint64_t second) {
+    return judge_proof({{"status", "complete"}, {"steps", first}}, seen, {{"status", "complete"}, {"steps", second}}).passed;
+  };
+  EXPECT_TRUE(judged(6, 6));
+  EXPECT_TRUE(judged(6, 5)) << "equal runs may count one less";
+  EXPECT_FALSE(judged(6, 4));
+  EXPECT_TRUE(judged(100, 91));
+  EXPECT_FALSE(judged(100, 89));
+  EXPECT_FALSE(judged(2, 0));
+  EXPECT_TRUE(judged(0, 0));
+}
+
 TEST(Estimate, ADeadlineKeepsTheFiguresSoFarAtLowConfidence) {
   auto seen = healthy();
   seen.exit_status = -1;
