@@ -24,7 +24,7 @@ record::DevicePeaks torch_peaks(const Observation& observation, const book::Proc
   // shim could not speak (a killed process).
   const std::uint64_t booked = process.devices[device].allocated_peak_bytes;
   if (peaks.reserved_bytes == 0 || peaks.reserved_bytes > booked) peaks.reserved_bytes = booked;
-  if (peaks.allocated_bytes == 0 || peaks.allocated_bytes > peaks.reserved_bytes) peaks.allocated_bytes = peaks.reserved_bytes;
+  if (peaks.allocated_bytes == 0 || peaks.allocated_is_older || peaks.allocated_bytes > peaks.reserved_bytes) peaks.allocated_bytes = peaks.reserved_bytes;
   return peaks;
 }
 

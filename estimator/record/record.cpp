@@ -51,6 +51,7 @@ void read_devices(const nlohmann::json& event, Process& process) {
     DevicePeaks& peaks = process.devices[static_cast<int>(device)];
     peaks.allocated_bytes = std::max(peaks.allocated_bytes, number_of(figures, "peak_allocated"));
     peaks.reserved_bytes = std::max(peaks.reserved_bytes, number_of(figures, "peak_reserved"));
+    peaks.allocated_is_older = false;
   }
 }
 
@@ -128,6 +129,7 @@ void read_event(const nlohmann::json& event, Process& process) {
     read_devices(event, process);
   } else if (name == "peak") {
     DevicePeaks& peaks = process.devices[static_cast<int>(std::min<std::uint64_t>(number_of(event, "device"), 1023))];
+    if (number_of(event, "reserved") > peaks.reserved_bytes) peaks.allocated_is_older = !event.contains("allocated");
     peaks.reserved_bytes = std::max(peaks.reserved_bytes, number_of(event, "reserved"));
     peaks.allocated_bytes = std::max(peaks.allocated_bytes, number_of(event, "allocated"));
   } else if (name == "note") {

@@ -25,6 +25,7 @@ struct Note {
 
 struct DevicePeaks {
   std::uint64_t allocated_bytes = 0, reserved_bytes = 0;  // of PyTorch's caching allocator
+  bool allocated_is_older = false;  // reserved has risen since allocated was said: the process ended without another word
 };
 
 // Where what outlives a step lies after it: addresses of storages on one device.

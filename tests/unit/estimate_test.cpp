@@ -311,6 +311,13 @@ TEST(Estimate, AMissingFunctionThatWasFatalNamesItAndOneThatWasNotIsANote) {
   EXPECT_EQ(estimate["missing_functions"][0], "cudaFancyNewThing");
 }
 
+TEST(Estimate, AProcessThatEndedRightAfterItsPeakIsTakenToHaveAllocatedAllThatItReserved) {
+  auto seen = healthy();
+  seen.record.processes[0].stop_reason = "";
+  seen.record.processes[0].devices[0].allocated_is_older = true;
+  EXPECT_EQ(make_estimate(seen)["peak_allocated_bytes"], 3 * kGiB);
+}
+
 TEST(Proof, ARunThatMadeAsManyStepsHeldAndOneThatWasCutShortDidNot) {
   const auto seen = healthy();
   const auto judged = [&](std::uint64_t first, std::uint64_t second) {

@@ -43,6 +43,18 @@ TEST_F(RecordTest, AProcessIsReadFromItsEvents) {
   EXPECT_EQ(process.bad_lines, 0u);
 }
 
+TEST_F(RecordTest, APeakAfterTheLastStepLeavesAllocatedUnknown) {
+  const std::string step = R"({"event":"step","n":1,"devices":{"0":{"peak_allocated":100,"peak_reserved":200}}})" "\n";
+  const std::string peak = R"({"event":"peak","device":0,"reserved":300})" "\n";
+  write("process-1.jsonl", step + peak);
+  write("process-2.jsonl", peak + R"({"event":"stop","reason":"exit","n":1,"devices":{"0":{"peak_allocated":250,"peak_reserved":300}}})" "\n");
+  write("process-3.jsonl", step + R"({"event":"peak","device":0,"reserved":150})" "\n");
+  const auto record = read();
+  EXPECT_TRUE(record.processes.at(0).devices.at(0).allocated_is_older);
+  EXPECT_FALSE(record.processes.at(1).devices.at(0).allocated_is_older);
+  EXPECT_FALSE(record.processes.at(2).devices.at(0).allocated_is_older);
+}
+
 TEST_F(RecordTest, ATornLineAndNonsenseAreCountedAndTheRestIsKept) {
   write("process-7.jsonl",
         "\n{\"event\":\"step\",\"n\":3}\nnot json\n[1,2]\n{\"event\":\"unheard-of\"}\n{\"event\":7}\n"
