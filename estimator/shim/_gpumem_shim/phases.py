@@ -67,8 +67,16 @@ def _look():
     known = {id(one): one for optimizer in _made for one in _parameters(optimizer)}
     for root in attribution.roots():
         known.update((id(one), one) for one in root.parameters())
+    for root in attribution.roots():
+        for one in _adapted(root):
+            known.pop(id(one), None)
     frozen = [one for one in known.values() if one.is_cuda and not one.requires_grad and one.is_floating_point()]
     return sum(one.numel() * one.element_size() for one in frozen), len(idle)
+
+
+def _adapted(root):
+    """Parameters of models that have adapters of PEFT (LoRA): what is frozen there stays so."""
+    return [one for module in root.modules() if hasattr(module, "peft_config") for one in module.parameters()]
 
 
 def _parameters(optimizer):
