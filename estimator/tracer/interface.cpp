@@ -90,6 +90,14 @@ GPUMEM_EXPORT void gpumem_tracer_counts(uint64_t* run, uint64_t* not_run) {
   *not_run = gpumem::tracer::count_not_run();
 }
 
+// What is known of a storage (its StorageImpl), and to say so: for what is computed beside PyTorch's dispatcher (compiled graphs).
+GPUMEM_EXPORT int gpumem_tracer_state(const void* storage) {
+  return static_cast<int>(gpumem::tracer::state_of_storage(static_cast<c10::StorageImpl*>(const_cast<void*>(storage))));
+}
+GPUMEM_EXPORT void gpumem_tracer_set_state(void* storage, int state) {
+  gpumem::tracer::set_state_of_storage(static_cast<c10::StorageImpl*>(storage), static_cast<gpumem::tracer::State>(state));
+}
+
 // Before something reads a CPU tensor's bytes past the dispatcher: computes them if they were put off.
 GPUMEM_EXPORT void gpumem_tracer_compute(const void* storage_address) { gpumem::tracer::compute_lazy_at(storage_address); }
 GPUMEM_EXPORT int gpumem_tracer_lazy() { return gpumem::tracer::any_recipes(); }

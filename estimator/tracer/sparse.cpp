@@ -178,12 +178,14 @@ void follow_sparse(const c10::OperatorHandle& handle, Operator& op, c10::Dispatc
 
   const Arguments arguments = arguments_on(*stack, first);
   bool known = op.returns_tensor || op.writes;
-  for (const c10::IValue& v : arguments)
-    each_tensor(v, [&](const at::Tensor& t) {
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const bool overwritten = i < 64 && (op.write_only >> i & 1);  // an empty one, mostly: nothing of it is read
+    each_tensor(arguments[i], [&](const at::Tensor& t) {
       const auto parts = known ? parts_of(t) : std::vector<at::Tensor>();
       known = !parts.empty();
-      for (const at::Tensor& part : parts) known = known && (!part.is_cuda() || is_known(part));
+      for (const at::Tensor& part : parts) known = known && (!part.is_cuda() || is_known(part) || (overwritten && is_small(part)));
     });
+  }
   torch::jit::Stack real;
   if (known) {
     Unseen unseen;

@@ -43,8 +43,7 @@ class Table {
     return entry.storage && entry.data == storage->data() ? entry.state : State::unknown;
   }
 
-  void put(const at::Tensor& t, State state) {
-    c10::StorageImpl* storage = storage_of(t);
+  void put(c10::StorageImpl* storage, State state) {
     std::lock_guard<BriefLock> hold(lock_);
     Entry* entry = &slot_of(entries_, storage);
     if (!entry->storage) {
@@ -53,7 +52,7 @@ class Table {
         sweep();
         entry = &slot_of(entries_, storage);
       }
-      entry->alive = t.storage().getWeakStorageImpl();
+      entry->alive = Weak(c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(storage));
       entry->storage = storage;
       used_++;
     }
@@ -131,8 +130,11 @@ State state_of(const at::Tensor& t) {
 }
 
 void set_state(const at::Tensor& t, State state) {
-  if (is_small(t)) device_table().put(t, state);
+  if (is_small(t)) device_table().put(storage_of(t), state);
 }
+
+State state_of_storage(c10::StorageImpl* storage) { return device_table().find(storage); }
+void set_state_of_storage(c10::StorageImpl* storage, State state) { device_table().put(storage, state); }
 
 void survive_fork() {
   pthread_atfork(

@@ -45,6 +45,9 @@ inline bool covers_storage(const at::Tensor& t) { return t.numel() * t.itemsize(
 
 State state_of(const at::Tensor& t);
 void set_state(const at::Tensor& t, State state);
+// Of a storage that is small for its type.
+State state_of_storage(c10::StorageImpl* storage);
+void set_state_of_storage(c10::StorageImpl* storage, State state);
 
 // Makes the tables usable in a child after fork() of a process with other threads. Call once.
 void survive_fork();

@@ -43,6 +43,8 @@ dense = [[0.0, 1.0, 0.0], [5.0, 0.0, 0.0], [0.0, 0.0, 4.0]]
 assert matrix.to_dense().tolist() == merged.to_dense().tolist() == merged.to_sparse_csr().to_dense().tolist() == dense
 assert torch.sparse.mm(matrix, torch.eye(3, device=device)).tolist() == dense and torch.mv(merged.to_sparse_csr(), torch.ones(3, device=device)).tolist() == [1, 5, 4]
 assert torch.sparse.softmax(merged, 1).to_dense().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+for twice, values in ((matrix + matrix, [2, 10, 8]), (merged + merged, [2, 10, 8]), (matrix - 2 * matrix, [-1, -5, -4]), (torch.add(matrix, matrix, alpha=0.5), [1.5, 7.5, 6])):
+    assert twice.coalesce().values().tolist() == values and twice.to_dense().sum().item() == sum(values), (twice, values)
 large = torch.sparse_coo_tensor(torch.randint(0, 4096, (2, 50000)).to(device), torch.ones(50000, device=device), (4096, 4096))
 right = torch.ones(4096, 256, device=device, requires_grad=True)
 out = torch.sparse.mm(large, right)

@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 
-from . import attribution, batches, checkpoints, compiling, distributed, ending, files, launchers, loader, record, snapshot, steps, tracer
+from . import attribution, batches, checkpoints, compiling, distributed, ending, files, graph_values, launchers, loader, record, snapshot, steps, tracer
 
 
 def start(torch):
@@ -27,7 +27,7 @@ def start(torch):
     if on_cpu or not cuda:
         return
     files.start(torch, record.write)
-    for part in (steps, loader, checkpoints, batches, attribution, snapshot, distributed, launchers, compiling):
+    for part in (steps, loader, checkpoints, batches, attribution, snapshot, distributed, launchers, graph_values, compiling):
         try:
             part.start(torch)
         except Exception as error:

@@ -163,6 +163,19 @@ def active():
     return _library is not None
 
 
+def state_of(storage):
+    """What is known of a storage's bytes, as storage_states.h numbers it. `storage`: the address of its StorageImpl."""
+    import ctypes
+
+    return _library.gpumem_tracer_state(ctypes.c_void_p(storage))
+
+
+def set_state(storage, state):
+    import ctypes
+
+    _library.gpumem_tracer_set_state(ctypes.c_void_p(storage), state)
+
+
 def any_lazy():
     return _library is not None and _library.gpumem_tracer_lazy()
 
