@@ -24,8 +24,8 @@ enum class State : uint8_t { unknown, blank, plausible, exact };
 // floating-point contents beyond a few thousand elements are the model's own data.
 constexpr size_t kFloatLimitBytes = 64 << 10;
 constexpr size_t kIntegerLimitBytes = 2 << 20;
-// Where masks are made of 64-bit numbers (one_hot), as routers to experts do: 4096 tokens, two of 128 experts each.
-constexpr size_t kLongLimitBytes = 8 << 20;
+// Where masks are made of 64-bit numbers (one_hot), as routers to experts do: 16384 tokens, two of 128 experts each.
+constexpr size_t kLongLimitBytes = 32 << 20;
 // Plausible and blank bytes are written up to this size only; what is larger and was not computed stays unknown (dropout's masks).
 constexpr size_t kFillLimitBytes = 64 << 10;
 // Plausible values are computed with only up to this size: enough for losses, norms and what is derived from them.

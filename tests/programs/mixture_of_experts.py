@@ -63,9 +63,10 @@ for way in ("lists", "sorted", "capacity"):
         assert loss.item() > 0
     assert layer.router.weight.grad is not None
 
-# Masks of many experts: 4 MiB of 64-bit numbers
-_, chosen = torch.randn(4096, 64, device=device).softmax(-1).topk(K, -1)
-masks = torch.nn.functional.one_hot(chosen, 64).permute(2, 1, 0)
-routed = [torch.where(mask)[0].shape[0] for mask in masks]
-assert sum(routed) == K * 4096 and max(routed) == K * 4096 // 64, routed
+# Masks of many experts: 4 to 32 MiB of 64-bit numbers
+for tokens, experts in ((4096, 64), (8192, 128), (16384, 128)):
+    _, chosen = torch.randn(tokens, experts, device=device).softmax(-1).topk(K, -1)
+    masks = torch.nn.functional.one_hot(chosen, experts).permute(2, 1, 0)
+    routed = [torch.where(mask)[0].shape[0] for mask in masks]
+    assert sum(routed) == K * tokens and max(routed) == K * tokens // experts, (tokens, experts, sum(routed), max(routed))
 print("ok")
