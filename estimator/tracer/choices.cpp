@@ -13,9 +13,10 @@ bool spread_choice(Operator& op, c10::ArrayRef<c10::IValue> arguments, c10::IVal
   if (op.choice == Choice::none || arguments.empty() || !arguments[0].isTensor() || which >= op.returns || !returns[which].isTensor()) return false;
   const at::Tensor &from = arguments[0].toTensor(), &to = returns[which].toTensor();
   if (!to.defined() || !to.is_cuda() || to.scalar_type() != c10::kLong || !is_small(to) || !to.is_contiguous() || from.dim() == 0) return false;
-  const size_t at_dim = static_cast<size_t>(op.choice_dim);
-  const bool whole = arguments.size() <= at_dim || !arguments[at_dim].isInt();
-  int64_t dim = whole ? 0 : arguments[at_dim].toInt();
+  const bool last = op.choice_dim < 0;
+  const size_t at_dim = last ? 0 : static_cast<size_t>(op.choice_dim);
+  const bool whole = !last && (arguments.size() <= at_dim || !arguments[at_dim].isInt());
+  int64_t dim = last ? -1 : whole ? 0 : arguments[at_dim].toInt();
   if (dim < 0) dim += from.dim();
   const int64_t choices = whole ? from.numel() : from.size(dim), count = to.numel();
   if (choices <= 0) return false;

@@ -9,7 +9,7 @@
 namespace gpumem::tracer {
 
 // Note [Choices]
-// topk, argmax, max and min over a dimension choose by values, sort all of them. Where those were not computed, every row would choose
+// topk, argmax, max and min over a dimension choose by values, multinomial by chances, sort all of them. Where those were not computed, every row would choose
 // the same (index 0): a mixture of experts would send all its tokens to one of them, or, where sizes are then guessed, all tokens to
 // each; what is put into a sorted order would become its first element. A trained router is balanced, so row r chooses s+r*k, s+r*k+1, …
 // modulo the number of choices, and goes on as if that were exact: what is counted of it later (one_hot, bincount, nonzero) adds up. It

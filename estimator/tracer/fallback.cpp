@@ -295,7 +295,7 @@ void follow(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* 
       size_t nbytes = storage_of(t)->nbytes();
       handle.redispatchBoxed(rest, stack);
       size_t now = storage_of(t)->nbytes();
-      if (now > nbytes && is_fillable(t)) {
+      if (now > nbytes && is_fillable_storage(t)) {
         std::memset(bytes_of(t) + nbytes, 0, now - nbytes);
         set_state(t, nbytes == 0 ? State::blank : std::min(before, State::plausible));
       }

@@ -50,7 +50,7 @@ struct Inputs {
     }
     const bool on_device = t.is_cuda();
     device |= on_device;
-    const size_t nbytes = storage_of(t)->nbytes();
+    const size_t nbytes = is_single(t) ? t.itemsize() : storage_of(t)->nbytes();
     const bool writes = position < 64 && (op.written >> position & 1);
     if (nbytes > limit_bytes(t)) small = false;
     else if (writes) writes_small = true;
@@ -92,7 +92,7 @@ inline void mark_result_not_run(const Operator& op, const at::Tensor& t) {
 
 // A new block that the program may read before it writes: zeros.
 inline void mark_allocated(const at::Tensor& t) {
-  if (!is_plain(t) || !t.is_cuda() || !is_fillable(t) || !storage_of(t)->nbytes()) return;
+  if (!is_plain(t) || !t.is_cuda() || !is_fillable_storage(t) || !storage_of(t)->nbytes()) return;
   std::memset(bytes_of(t), 0, storage_of(t)->nbytes());
   set_state(t, State::blank);
 }

@@ -111,10 +111,11 @@ void describe(const c10::OperatorHandle& handle, Operator& op) {
   op.is_softmax_backward = base == "_sparse_softmax_backward_data" || base == "_sparse_log_softmax_backward_data";
   op.compares = kComparisons.count(base) != 0;
   if (space == "aten" && schema.overload_name().find("out") == std::string::npos && schema.overload_name().find("values") == std::string::npos) {
-    op.choice_k = base == "topk" || base == "sort";
-    if (base == "argmax" || base == "argmin") op.choice = Choice::first;
-    if (op.choice_k || ((base == "max" || base == "min") && schema.overload_name() == "dim")) op.choice = Choice::second;
-    op.choice_dim = schema.argumentIndexWithName("dim").value_or(0);
+    const bool draws = base == "multinomial";
+    op.choice_k = base == "topk" || base == "sort" || draws;
+    if (base == "argmax" || base == "argmin" || draws) op.choice = Choice::first;
+    else if (op.choice_k || ((base == "max" || base == "min") && schema.overload_name() == "dim")) op.choice = Choice::second;
+    op.choice_dim = draws ? -1 : schema.argumentIndexWithName("dim").value_or(0);
   }
   op.runs_on_cpu = (space == "aten" || space == "torchvision") && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   if (op.runs_on_cpu) op.direct = direct_of(schema);

@@ -59,8 +59,8 @@ struct Operator {
   bool compares = false;         // its result is a mask, which steers programs
   bool is_all = false;           // an unknown "are all …?" is yes in a healthy run, any other unknown question no
   Choice choice = Choice::none;
-  bool choice_k = false;         // topk, sort: several of each row
-  int choice_dim = 0;            // index of the argument that says along which dimension
+  bool choice_k = false;         // topk, sort, multinomial: several of each row
+  int choice_dim = 0;            // index of the argument that says along which dimension; -1: the last
   const Direct* direct = nullptr;  // direct.h
   int generator = -1;            // index of its Generator argument
   uint64_t written = 0;          // arguments that are written, by bit

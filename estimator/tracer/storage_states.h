@@ -36,8 +36,12 @@ inline size_t limit_bytes(const at::Tensor& t) {
 }
 
 inline c10::StorageImpl* storage_of(const at::Tensor& t) { return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
-inline bool is_fillable(const at::Tensor& t) { return storage_of(t)->nbytes() <= kFillLimitBytes; }
-inline bool is_small(const at::Tensor& t) { return storage_of(t)->nbytes() <= limit_bytes(t); }
+inline bool is_fillable_storage(const at::Tensor& t) { return storage_of(t)->nbytes() <= kFillLimitBytes; }
+// A single number is followed wherever it lies: mse_loss reduces into the storage of all its terms. What else such a storage holds has no
+// state, as tensors of more elements are not small; nor has a view of one element of what is large, since nobody ever set one.
+inline bool is_single(const at::Tensor& t) { return t.numel() == 1 && t.is_cuda(); }
+inline bool is_fillable(const at::Tensor& t) { return is_fillable_storage(t) || is_single(t); }
+inline bool is_small(const at::Tensor& t) { return storage_of(t)->nbytes() <= limit_bytes(t) || is_single(t); }
 // Address of a storage's first byte, without materialising a lazily copied one.
 inline char* bytes_of(const at::Tensor& t) { return static_cast<char*>(const_cast<void*>(storage_of(t)->data())); }
 // True where the tensor's own elements make up its whole storage, so that writing it leaves no older byte.

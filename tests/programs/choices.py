@@ -33,6 +33,8 @@ chosen = words.argmax(-1).tolist()
 assert len(set(chosen)) == 4 and min(chosen) > 100, chosen
 best = torch.topk(words.view(1, -1), 8)[1]
 assert min((best % 32000).flatten().tolist()) > 100, best
+drawn = torch.multinomial(words.softmax(-1), 1).flatten().tolist()
+assert len(set(drawn)) == 4 and min(drawn) > 100, drawn
 # Experts are chosen evenly.
 assert torch.bincount(torch.topk(torch.randn(4096, 16, device="cuda"), 2)[1].flatten(), minlength=16).tolist() == [512] * 16
 print("ok")

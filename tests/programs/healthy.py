@@ -86,5 +86,11 @@ scores = torch.softmax(torch.tensor([[4.0, 1.0], [0.0, 2.0], [3.0, 1.0]], device
 chosen = scores.argmax(-1)
 loads = [int((chosen == expert).sum()) for expert in range(2)]
 expect("tokens of each expert", loads == [2, 1], loads)
+# Losses of large tensors: all are finite numbers; some lie in the storage of all their terms
+many = torch.randn(300000, device=device)
+for name, loss in (("mse_loss", torch.nn.functional.mse_loss(many, 2 * many)), ("smooth_l1_loss", torch.nn.functional.smooth_l1_loss(many, 2 * many)),
+                   ("l1_loss", torch.nn.functional.l1_loss(many, 2 * many)), ("norm", many.norm()), ("mean", many.square().mean())):
+    expect(name + " is finite", bool(loss.isfinite()) and not bool(loss.isnan()) and bool(loss == loss), loss)
+    expect(name + " is a number like others", 0 < float(2 * loss) < 1e6 and bool(loss < 1e6), float(2 * loss))
 print("%d values, %d wrong" % (checked, wrong))
 sys.exit(wrong > 0)
