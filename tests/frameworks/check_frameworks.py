@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the test programs that need a training framework, in a layer of packages over an environment with PyTorch.
+"""Runs the test programs that need a training framework, and those of the libraries that people train with (tests/frameworks/programs), in a
+layer of packages over an environment with PyTorch.
 
   check_frameworks.py --gpumem PREFIX/bin/gpumem --python VENV/bin/python [--layer DIR] [--keep]
 
@@ -20,6 +21,10 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 NAMES = ("transformers_trainer", "lightning_fit", "lightning_ranks", "deepspeed_zero", "deepspeed_launcher", "deepspeed_fused_adam", "lora", "bitsandbytes_adam", "launchers",
          "big_models")
 PACKAGES = ("transformers", "accelerate", "lightning", "peft", "bitsandbytes")
+# What the programs in LIBRARIES need.
+LIBRARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
+LIBRARY_PACKAGES = ("timm", "diffusers", "trl", "datasets", "sentence-transformers", "torch-geometric", "stable-baselines3", "monai", "gpytorch", "torchdiffeq",
+                    "pytorch-metric-learning")
 # Built from source against the layer's setuptools; its own needs besides PyTorch.
 FROM_SOURCE = ("deepspeed",)
 ITS_NEEDS = ("hjson", "msgpack", "ninja", "numpy", "packaging", "psutil", "py-cpuinfo", "pydantic", "tqdm", "einops", "nvidia-ml-py", "setuptools<81", "wheel")
@@ -47,6 +52,7 @@ def make_layer(base, layer):
         file.writelines(f"{name}=={installed[name]}\n" for name in KEPT if name in installed)
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", constraints]
     run(pip + list(PACKAGES) + list(ITS_NEEDS))
+    run(pip + list(LIBRARY_PACKAGES))
     run(pip + ["--no-deps", "--no-build-isolation"] + list(FROM_SOURCE), env=dict(os.environ, DS_BUILD_OPS="0"))
     return python
 
@@ -79,10 +85,11 @@ def main():
         python = os.path.join(layer, "bin", "python")
         if not os.path.exists(python):
             python = make_layer(options.python, layer)
-        programs = subprocess.run([os.path.join(PROGRAMS, "run"), "--gpumem", options.gpumem, "--python", python, "-j", "1", *NAMES], check=False)
+        runner = [os.path.join(PROGRAMS, "run"), "--gpumem", options.gpumem, "--python", python, "-j", "1"]
+        failed = [subprocess.run(runner + more, check=False).returncode for more in (list(NAMES), ["--directory", LIBRARIES])]
         fault = check_libtorch(options.gpumem, python, layer)
         print(f"{'not ok' if fault else 'ok'} - libtorch{' # ' + fault if fault else ''}")
-        return 1 if fault or programs.returncode else 0
+        return 1 if fault or any(failed) else 0
     finally:
         if not options.keep:
             shutil.rmtree(layer, ignore_errors=True)
