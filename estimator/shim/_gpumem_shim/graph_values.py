@@ -29,9 +29,13 @@ def patch_inductor(module):
         return compiled if plan is None else _beside(compiled, plan)
 
     module.compile_fx_inner = compile_fx_inner
-    # It is the default of a parameter of compile_fx, too.
-    defaults = module.compile_fx.__defaults__ or ()
-    module.compile_fx.__defaults__ = tuple(compile_fx_inner if value is original else value for value in defaults)
+    # It is the default of a parameter of compile_fx, too, which decorators may hide.
+    function = module.compile_fx
+    while function is not None:
+        defaults = getattr(function, "__defaults__", None)
+        if defaults:
+            function.__defaults__ = tuple(compile_fx_inner if value is original else value for value in defaults)
+        function = getattr(function, "__wrapped__", None)
 
 
 def _beside(compiled, plan):
