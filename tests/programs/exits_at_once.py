@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What: a program that ends by os._exit right after its peak, past every exit handler: the peak is known all the same.
+# What: a program that ends by os._exit right after its peak, past every exit handler: the peak is known all the same (before 2.2 that of the device alone).
 # expect: status complete
-# expect: that e["peak_reserved_bytes"] >= 96 * MiB and e["peak_allocated_bytes"] >= 96 * MiB
+# expect: that "PyTorch before 2.2" in str(e["notes"]) or (e["peak_reserved_bytes"] >= 96 * MiB and e["peak_allocated_bytes"] >= 96 * MiB)
 # expect: that e["need_bytes"] - e["context_bytes"] >= 96 * MiB
 # expect: that e["minimum_limit_bytes"] <= e["need_bytes"] - e["context_bytes"]
 # expect: that e["steps"] == 3

@@ -30,6 +30,7 @@ else:
     x = torch.ones(1, device="cuda")
     dist.all_reduce(x)
     assert x.item() == 16
+dist.destroy_process_group()  # PyTorch 2.1's watchdog may outlive its libraries otherwise, and abort
 print("ran", sys.argv[1], sys.argv[2:])
 """
 with tempfile.TemporaryDirectory() as directory:
