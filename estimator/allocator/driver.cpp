@@ -5,12 +5,6 @@
 #include <algorithm>
 
 namespace gpumem::allocator {
-namespace {
-
-constexpr std::uint64_t kGranularity = 2u << 20;
-std::uint64_t granules(std::uint64_t bytes) { return (bytes + kGranularity - 1) / kGranularity * kGranularity; }
-
-}  // namespace
 
 bool VirtualGpu::charge(std::uint64_t bytes) {
   if (bytes > capacity_ || used_ > capacity_ - bytes) return false;
@@ -20,13 +14,13 @@ bool VirtualGpu::charge(std::uint64_t bytes) {
 }
 
 std::uint64_t VirtualGpu::allocate(std::uint64_t bytes) {
-  if (bytes > kNoLimit / 2 || !charge(granules(bytes))) return 0;
-  return next_address_ -= granules(bytes);
+  if (bytes > kNoLimit / 2 || !charge(in_whole_granules(bytes))) return 0;
+  return next_address_ -= in_whole_granules(bytes);
 }
 
-void VirtualGpu::release(std::uint64_t, std::uint64_t bytes) { used_ -= granules(bytes); }
+void VirtualGpu::release(std::uint64_t, std::uint64_t bytes) { used_ -= in_whole_granules(bytes); }
 
-std::uint64_t VirtualGpu::reserve(std::uint64_t bytes) { return next_address_ -= granules(bytes); }
+std::uint64_t VirtualGpu::reserve(std::uint64_t bytes) { return next_address_ -= in_whole_granules(bytes); }
 
 void VirtualGpu::unreserve(std::uint64_t, std::uint64_t) {}
 

@@ -9,6 +9,11 @@
 
 namespace gpumem::allocator {
 
+// A device gives out whole granules.
+inline constexpr std::uint64_t kGranularity = 2u << 20;
+constexpr std::uint64_t granules(std::uint64_t bytes) { return (bytes + kGranularity - 1) / kGranularity; }
+constexpr std::uint64_t in_whole_granules(std::uint64_t bytes) { return granules(bytes) * kGranularity; }
+
 class Driver {
  public:
   virtual ~Driver() = default;

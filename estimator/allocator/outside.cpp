@@ -8,17 +8,16 @@
 #include <map>
 #include <unordered_map>
 
+#include "estimator/allocator/driver.h"
+
 namespace gpumem::allocator {
 namespace {
 
 using record::EventAction;
 using record::MemoryChange;
 
-constexpr std::uint64_t kGranularity = 2u << 20;
 // Clocks of one host differ by less, or the lines are not of one segment.
 constexpr std::int64_t kMostDifference_ns = 1000000000;
-
-std::uint64_t granules(std::uint64_t bytes) { return (bytes + kGranularity - 1) / kGranularity * kGranularity; }
 
 // What PyTorch's allocator took, by address.
 class Segments {
@@ -27,7 +26,7 @@ class Segments {
     for (const auto& event : file.events) {
       if (event.device != device || event.size > std::numeric_limits<std::uint64_t>::max() / 2) continue;
       const std::uint64_t unix_ns = file.start_ns + event.time_ns;
-      if (event.action == EventAction::segment_allocate) whole_.emplace(event.address, Segment{granules(event.size), unix_ns, false});
+      if (event.action == EventAction::segment_allocate) whole_.emplace(event.address, Segment{in_whole_granules(event.size), unix_ns, false});
       if (event.action == EventAction::segment_map) {
         auto& known = mapped_.try_emplace(event.address, Segment{0, unix_ns, false}).first->second;
         known.bytes = std::max(known.bytes, event.size);
@@ -151,7 +150,7 @@ Trace trace_of_outside(const record::MemoryLog& log, int device) {
 std::uint64_t peak_outside(const std::vector<Outside>& outside) {
   std::uint64_t now_bytes = 0, peak_bytes = 0;
   for (const auto& change : outside) {
-    now_bytes = change.taken ? now_bytes + change.bytes : now_bytes - std::min(now_bytes, change.bytes);
+    now_bytes = held_after(now_bytes, change);
     peak_bytes = std::max(peak_bytes, now_bytes);
   }
   return peak_bytes;

@@ -14,7 +14,6 @@
 namespace gpumem::allocator {
 namespace {
 
-constexpr std::uint64_t kGranularity = 2u << 20;
 constexpr std::size_t kMostOutside = 1u << 16;  // changes whose figures are kept
 // Capacities above a limit that are looked at, each a replay: fewer of long runs, whose replays take a second together.
 constexpr std::uint64_t kMostTried = 24, kLeastTried = 4, kTriedRequests = 16u << 20;
@@ -40,14 +39,10 @@ class Player {
   // False where it was refused.
   bool play_outside() {
     const Outside& change = trace_.outside[next_outside_++];
-    if (change.taken) {
-      if (!driver_.create_physical(change.bytes)) return false;
-      outside_bytes_ += change.bytes;
-    } else {
-      const std::uint64_t bytes = std::min(change.bytes, outside_bytes_);
-      driver_.release_physical(bytes);
-      outside_bytes_ -= bytes;
-    }
+    const std::uint64_t after_bytes = held_after(outside_bytes_, change);
+    if (change.taken && !driver_.create_physical(change.bytes)) return false;
+    if (!change.taken) driver_.release_physical(outside_bytes_ - after_bytes);
+    outside_bytes_ = after_bytes;
     return true;
   }
 
@@ -173,8 +168,8 @@ namespace {
 std::vector<std::uint64_t> doubtful(const std::vector<std::uint64_t>& after_outside_bytes, std::uint64_t limit, std::uint64_t peak, std::uint64_t most) {
   std::set<std::uint64_t, std::greater<>> found;
   for (const std::uint64_t bytes : after_outside_bytes) {
-    const std::uint64_t granules = (bytes + kGranularity - 1) / kGranularity;
-    if (granules > limit + 1 && granules <= peak) found.insert(granules - 1);  // a granule less than it was when it had all it likes
+    const std::uint64_t held = granules(bytes);
+    if (held > limit + 1 && held <= peak) found.insert(held - 1);  // a granule less than it was when it had all it likes
   }
   while (found.size() > most / 2) found.erase(std::prev(found.end()));
   for (std::uint64_t i = 1; i <= most / 2; ++i) {
@@ -201,39 +196,41 @@ std::optional<MinimumLimit> find_minimum_limit(std::span<const Participant> part
     low = std::max(low, whole.stats[i].allocated_bytes.peak / kGranularity);
   }
   if (low > 0) --low;
-  const std::uint64_t peak = (whole.peak_device_bytes + kGranularity - 1) / kGranularity;
+  const std::uint64_t peak = granules(whole.peak_device_bytes);
   std::uint64_t high = peak;
-  minimum.retries = 0;
-  const auto passes = [&](std::uint64_t granules) {
-    options.capacity_bytes = granules * kGranularity;
+  const auto retries_within = [&](std::uint64_t capacity) -> std::optional<std::uint64_t> {  // none: out of memory
+    options.capacity_bytes = capacity * kGranularity;
     const ReplayResult result = replay(participants, options);
     ++minimum.replays;
-    if (result.out_of_memory) return false;
-    minimum.retries = 0;
-    for (const auto& stats : result.stats) minimum.retries += stats.retries;
-    return true;
+    if (result.out_of_memory) return std::nullopt;
+    std::uint64_t retries = 0;
+    for (const auto& stats : result.stats) retries += stats.retries;
+    return retries;
   };
   const auto bisect = [&] {
     while (high > low + 1) {
       const std::uint64_t middle = low + (high - low) / 2;
-      (passes(middle) ? high : low) = middle;
+      const auto retries = retries_within(middle);
+      (retries ? high : low) = middle;
+      if (retries) minimum.retries = *retries;
     }
   };
   bisect();
   if (!whole.after_outside_bytes.empty()) {
-    std::uint64_t above = peak;
+    std::uint64_t above = peak, above_retries = 0;
     const std::uint64_t most = std::clamp(kTriedRequests / std::max<std::uint64_t>(1, whole.events), kLeastTried, kMostTried);
-    for (const std::uint64_t granules : doubtful(whole.after_outside_bytes, high, peak, most)) {
-      if (passes(granules)) {
-        above = granules;
+    for (const std::uint64_t tried : doubtful(whole.after_outside_bytes, high, peak, most)) {
+      if (const auto retries = retries_within(tried)) {
+        above = tried;
+        above_retries = *retries;
         continue;
       }
-      low = granules;
+      low = tried;
       high = above;
+      minimum.retries = above_retries;
       bisect();
       break;
     }
-    passes(high);  // for its retries
   }
   minimum.limit_bytes = high * kGranularity;
   return minimum;

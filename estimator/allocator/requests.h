@@ -8,6 +8,7 @@
 // was refused is tried again and let go at once. Times in ns since the process's start; sizes in bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -36,6 +37,11 @@ struct Outside {
   std::uint64_t bytes = 0;
   bool taken = true;
 };
+
+// What is held outside after a change.
+constexpr std::uint64_t held_after(std::uint64_t held_bytes, const Outside& change) {
+  return change.taken ? held_bytes + change.bytes : held_bytes - std::min(held_bytes, change.bytes);
+}
 
 // Of one process on one device, as the process numbers it.
 struct Trace {

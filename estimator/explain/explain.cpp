@@ -57,8 +57,7 @@ class Replayer {
  private:
   void take_outside(std::uint64_t until_ns) {
     for (; next_outside_ < outside_.size() && outside_[next_outside_].time_ns <= until_ns; ++next_outside_) {
-      const auto& change = outside_[next_outside_];
-      now_.outside_bytes = change.taken ? now_.outside_bytes + change.bytes : now_.outside_bytes - std::min(now_.outside_bytes, change.bytes);
+      now_.outside_bytes = allocator::held_after(now_.outside_bytes, outside_[next_outside_]);
       out_.device_peak_bytes = std::max(out_.device_peak_bytes, now_.reserved_bytes + now_.outside_bytes);
     }
   }
